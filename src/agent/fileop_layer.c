@@ -412,7 +412,6 @@ static void packing_free(struct packing *p)
 int fileop_layer(struct fchan *c, const struct file_req *q, struct err *e)
 {
     static struct packing p;
-    (void)q;
     if (upper_top < 0)
         return err_set(e, ENODEV, "there is no layer");
     int fd = dir_open_at(upper_top, "upper");

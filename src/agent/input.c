@@ -20,7 +20,6 @@
 static void on_input_room(struct loop_src *src, uint32_t events)
 {
     struct inlet *in = CONTAINER_OF(src, struct inlet, src);
-    (void)events;
     in->writable = true;
     server_wake(in->s->srv, in->s);
 }

@@ -31,7 +31,6 @@ static struct config config;
 
 static void on_shutdown(struct control *c, uint64_t grace_ms)
 {
-    (void)c;
     power_stop(&power, grace_ms);
 }
 

@@ -63,7 +63,6 @@ bool oom_was_killed(const struct oom *o, pid_t pid, uint64_t before)
 
 static void on_record(struct loop_src *src, uint32_t events)
 {
-    (void)events;
     oom_look(CONTAINER_OF(src, struct oom, src));
 }
 

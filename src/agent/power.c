@@ -128,7 +128,6 @@ void power_check(const struct power *p)
 static void on_signal(struct loop_src *src, uint32_t events)
 {
     struct signalfd_siginfo si;
-    (void)events;
     if (read(src->fd, &si, sizeof(si)) == (ssize_t)sizeof(si))
         power_stop(CONTAINER_OF(src, struct power, signals), OWN_GRACE_MS);
 }

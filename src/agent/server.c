@@ -43,7 +43,6 @@ static void on_sigchld(struct loop_src *src, uint32_t events)
 {
     struct server *srv = CONTAINER_OF(src, struct server, sigchld);
     struct signalfd_siginfo si;
-    (void)events;
     if (read(src->fd, &si, sizeof(si)) > 0)
         server_reap(srv);
 }
@@ -61,7 +60,6 @@ static void refuse_stream(int fd)
 static void on_accept(struct loop_src *src, uint32_t events)
 {
     struct server *srv = CONTAINER_OF(src, struct server, listener);
-    (void)events;
     int fd = accept4(src->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0)
         return;
@@ -91,7 +89,6 @@ struct drain {
 static void on_drain(struct loop_src *src, uint32_t events)
 {
     struct drain *d = CONTAINER_OF(src, struct drain, src);
-    (void)events;
     ssize_t n = read(src->fd, d->srv->scratch, SERVER_SCRATCH);
     if (n > 0 || (n < 0 && errno == EAGAIN))
         return;

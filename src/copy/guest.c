@@ -182,8 +182,6 @@ static int put_data(struct tree_sink *s, const void *p, size_t n, struct err *e)
 
 static int put_done(struct tree_sink *s, struct err *e)
 {
-    (void)s;
-    (void)e;
     return 0;
 }
 

@@ -56,7 +56,6 @@ static int sink_dir(struct tree_sink *s, const struct file_attr *a, struct err *
 
 static int sink_leave(struct tree_sink *s, struct err *e)
 {
-    (void)e;
     assert(self(s)->depth > 0);
     self(s)->depth--;
     return 0;

@@ -239,10 +239,6 @@ static int check_private(int dir, struct err *e)
 /* Nobody is there to be asked for one. */
 static int no_passphrase(char *to, int size, int writing, void *arg)
 {
-    (void)to;
-    (void)size;
-    (void)writing;
-    (void)arg;
     return -1;
 }
 

@@ -714,7 +714,6 @@ static void conn_run(struct conn *c)
 static void on_event(struct loop_src *src, uint32_t events)
 {
     struct side *s = CONTAINER_OF(src, struct side, src);
-    (void)events;
     conn_run(s->c);
 }
 

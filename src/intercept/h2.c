@@ -21,7 +21,6 @@ enum {
 /* What nghttp2 has had in hand may have been a value. */
 static void mem_free(void *p, void *arg)
 {
-    (void)arg;
     if (p)
         explicit_bzero(p, malloc_usable_size(p));
     free(p);
@@ -29,13 +28,11 @@ static void mem_free(void *p, void *arg)
 
 static void *mem_alloc(size_t n, void *arg)
 {
-    (void)arg;
     return malloc(n);
 }
 
 static void *mem_zeroes(size_t n, size_t size, void *arg)
 {
-    (void)arg;
     return calloc(n, size);
 }
 
@@ -113,7 +110,6 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     struct h2 *h = arg;
     struct h2_head *x = &h->head[side_of(h, session)];
     size_t at = buf_len(&x->text);
-    (void)frame;
     if (x->too_long || x->n == H2_FIELDS_MAX || buf_append(&x->text, name, name_len) < 0 ||
         buf_append(&x->text, value, value_len) < 0) {
         x->too_long = true;
@@ -132,14 +128,6 @@ static int on_invalid_header(nghttp2_session *session, const nghttp2_frame *fram
                              const uint8_t *name, size_t name_len, const uint8_t *value,
                              size_t value_len, uint8_t flags, void *arg)
 {
-    (void)session;
-    (void)frame;
-    (void)name;
-    (void)name_len;
-    (void)value;
-    (void)value_len;
-    (void)flags;
-    (void)arg;
     return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 }
 
@@ -190,7 +178,6 @@ static int on_invalid_frame(nghttp2_session *session, const nghttp2_frame *frame
     struct h2 *h = arg;
     enum h2_side from = side_of(h, session);
     struct h2_stream *s = stream_of(session, frame->hd.stream_id);
-    (void)error;
     if (s && from == H2_SERVER)
         h2_stream_bad_response(s, "is malformed");
     else if (s)
@@ -202,7 +189,6 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
                    void *arg)
 {
     struct h2_stream *s = stream_of(session, id);
-    (void)flags;
     if (s)
         h2_stream_data(s, side_of(arg, session), (const char *)p, n);
     else
@@ -227,7 +213,6 @@ static int on_send_data(nghttp2_session *session, nghttp2_frame *frame, const ui
     struct h2 *h = arg;
     enum h2_side to = side_of(h, session);
     struct h2_stream *s = stream_of(session, frame->hd.stream_id);
-    (void)source;
     if (!s || buf_len(&s->pipe[to].data) < n)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     if (buf_len(h->out) >= h->high)
@@ -256,7 +241,6 @@ static int on_frame_not_sent(nghttp2_session *session, const nghttp2_frame *fram
                              void *arg)
 {
     struct h2 *h = arg;
-    (void)error;
     if (side_of(h, session) != H2_SERVER || frame->hd.type != NGHTTP2_HEADERS ||
         frame->headers.cat != NGHTTP2_HCAT_REQUEST)
         return 0;

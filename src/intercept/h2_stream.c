@@ -193,9 +193,6 @@ static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *buf, size_
                        uint32_t *flags, nghttp2_data_source *source, void *arg)
 {
     struct h2_stream *s = nghttp2_session_get_stream_user_data(session, id);
-    (void)buf;
-    (void)source;
-    (void)arg;
     if (!s)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     enum h2_side to = session == s->h->session[H2_GUEST] ? H2_GUEST : H2_SERVER;

@@ -58,7 +58,6 @@ static void on_answer(struct loop_src *src, uint32_t events)
 {
     static struct mint_answer a;
     struct mint *m = CONTAINER_OF(src, struct mint, src);
-    (void)events;
     ssize_t k = recv(src->fd, &a, sizeof(a), MSG_DONTWAIT);
     if (k < 0 && (errno == EAGAIN || errno == EINTR))
         return;

@@ -57,8 +57,6 @@ static int on_hello(SSL *s, int *alert, void *arg)
     struct tls_pair *p = SSL_get_app_data(s);
     const unsigned char *list;
     size_t n;
-    (void)alert;
-    (void)arg;
     if (!SSL_client_hello_get0_ext(s, TLSEXT_TYPE_application_layer_protocol_negotiation, &list,
                                    &n))
         p->offered = TLS_HTTP1;
@@ -74,7 +72,6 @@ static int on_protocols(SSL *s, const unsigned char **out, unsigned char *out_le
                         const unsigned char *in, unsigned in_len, void *arg)
 {
     const struct tls_pair *p = SSL_get_app_data(s);
-    (void)arg;
     for (size_t i = 0; i < ARRAY_LEN(protocols); i++)
         if (protocols[i].bit == p->chosen && read_protocols(in, in_len) & p->chosen) {
             *out = protocols[i].wire + 1;
@@ -91,7 +88,6 @@ static int on_name(SSL *s, int *alert, void *arg)
     const char *host = p ? p->host : NULL;
     const char *name = SSL_get_servername(s, TLSEXT_NAMETYPE_host_name);
     size_t n = name ? strlen(name) : 0;
-    (void)arg;
     if (n > 0 && name[n - 1] == '.')
         n--;
     if (host && name && n == strlen(host) && strncasecmp(name, host, n) == 0)

@@ -155,8 +155,6 @@ static void set_up(void)
 
 static void on_issuing(struct loop_src *src, uint32_t events)
 {
-    (void)src;
-    (void)events;
     set_up();
 }
 
@@ -165,7 +163,6 @@ static void on_issuing(struct loop_src *src, uint32_t events)
 /* When the monitor does not keep up, a line is lost; the request was refused all the same. */
 static void on_report(struct conn_host *h, const struct link_report *r)
 {
-    (void)h;
     (void)link_send(SOCK, r, sizeof(*r), -1, -1);
 }
 
@@ -255,7 +252,6 @@ static void take_name(const struct link_flow *f)
 
 static int on_want(struct conn_host *h, const char *secret, const char **why)
 {
-    (void)h;
     return mint_want(&self.mint, secret, why);
 }
 
@@ -264,7 +260,6 @@ static void on_link(struct loop_src *src, uint32_t events)
     struct link_flow f;
     int fds[2];
     int r = link_recv(src->fd, &f, sizeof(f), fds);
-    (void)events;
     if (r == -EPIPE)
         _exit(0); /* the monitor is gone, and so is its guest */
     if (r == 1 && f.kind == LINK_FLOW) {

@@ -91,7 +91,6 @@ static void take_trees(void *ctx)
 static void on_later(struct loop_src *src, uint32_t events)
 {
     struct share *sh = CONTAINER_OF(src, struct share, later_src);
-    (void)events;
     if (!fuse_later_event(sh->server)) /* closed: epoll has forgotten it */
         src->fd = -1;
     virtio_fs_resume(sh->dev);
@@ -109,7 +108,6 @@ static void on_gate(struct loop_src *src, uint32_t events)
 {
     struct share *sh = CONTAINER_OF(src, struct share, gate_src);
     struct later_answer a = {.error = -EIO};
-    (void)events;
     ssize_t n = recv(src->fd, &a, sizeof(a), MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
@@ -129,7 +127,6 @@ static void take_gate(struct share *sh, int fd)
 static void on_synced(struct loop_src *src, uint32_t events)
 {
     struct share *sh = CONTAINER_OF(src, struct share, synced_src);
-    (void)events;
     if (!fuse_durable_event(sh->server))
         src->fd = -1;
     virtio_fs_resume(sh->dev);
@@ -149,7 +146,6 @@ static void on_socket(struct loop_src *src, uint32_t events)
     struct share *sh = CONTAINER_OF(src, struct share, sock_src);
     int listening = 0, fd = -1;
     char what;
-    (void)events;
     if (sh->back_end && sh->m->pod) {
         take_trees(sh);
         return;

@@ -51,7 +51,6 @@ static bool capture_drain(struct capture *c)
 static void on_output(struct loop_src *src, uint32_t events)
 {
     struct capture *c = CONTAINER_OF(src, struct capture, src);
-    (void)events;
     if (capture_drain(c) && c->job->output)
         c->job->output(c->job);
 }
@@ -84,7 +83,6 @@ static void close_job(struct job *j)
 static void on_exit_of(struct loop_src *src, uint32_t events)
 {
     struct job *j = CONTAINER_OF(src, struct job, exited);
-    (void)events;
     int code = process_exit_code(process_wait(j->pid));
     while (capture_drain(&j->out) || capture_drain(&j->err)) /* what it left in its pipes */
         ;

@@ -316,7 +316,6 @@ static bool is_supported(const char *version)
 static void do_initialize(struct server *s, const struct mcp_message *m, bool stateless)
 {
     const char *asked = json_string_value(json_object_get(m->params, "protocolVersion"));
-    (void)stateless;
     if (!asked) {
         refuse_request(s, m->id, MCP_PARAMS, "\"protocolVersion\" is missing");
         return;
@@ -331,7 +330,6 @@ static void do_initialize(struct server *s, const struct mcp_message *m, bool st
 
 static void do_discover(struct server *s, const struct mcp_message *m, bool stateless)
 {
-    (void)stateless;
     reply(s, m->id,
           json_pack("{s:o, s:o, s:s, s:i, s:s}", "supportedVersions", version_list(),
                     "capabilities", capabilities(), "instructions", instructions, "ttlMs",
@@ -469,7 +467,6 @@ static void take_lines(struct server *s)
 static void on_input(struct loop_src *src, uint32_t events)
 {
     struct server *s = CONTAINER_OF(src, struct server, input);
-    (void)events;
     uint8_t *to = buf_reserve(&s->in, READ_SIZE);
     ssize_t n = to ? read(src->fd, to, READ_SIZE) : -1;
     if (n > 0) {
@@ -482,7 +479,6 @@ static void on_input(struct loop_src *src, uint32_t events)
 
 static void on_signal(struct loop_src *src, uint32_t events)
 {
-    (void)events;
     loop_stop(&CONTAINER_OF(src, struct server, signals)->loop);
 }
 

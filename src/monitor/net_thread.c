@@ -117,7 +117,6 @@ static void on_intercept(struct loop_src *src, uint32_t events)
     struct link_report r;
     char why[SUBST_TEXT_MAX + 16];
     int fds[2];
-    (void)events;
     int k = link_recv(src->fd, &r, sizeof(r), fds);
     close_fd(&fds[0]);
     close_fd(&fds[1]);
@@ -142,8 +141,6 @@ static void on_intercept(struct loop_src *src, uint32_t events)
 static void on_call(struct loop_src *src, uint32_t events)
 {
     struct net_thread *t = CONTAINER_OF(src, struct net_thread, call);
-    (void)src;
-    (void)events;
     (void)pthread_mutex_lock(&t->lock);
     net_thread_fn fn = t->fn;
     void *arg = t->arg;
@@ -195,7 +192,6 @@ static void deliver(struct net_thread *t, struct notes *n)
 static void on_news(struct loop_src *src, uint32_t events)
 {
     struct net_thread *t = CONTAINER_OF(src, struct net_thread, told);
-    (void)events;
     eventfd_t n;
     (void)eventfd_read(src->fd, &n);
     (void)pthread_mutex_lock(&t->lock);
@@ -295,7 +291,6 @@ static int on_hand(struct gate *g, void *arg)
     const struct handing *h = arg;
     struct link_flow f = {.kind = LINK_NAME};
     int r = 0;
-    (void)g;
     for (size_t i = 0; r == 0 && i < h->names->n; i++) {
         (void)snprintf(f.host, sizeof(f.host), "%s", h->names->v[i]);
         r = link_send(h->to, &f, sizeof(f), -1, -1);

@@ -133,7 +133,6 @@ static void on_work(struct loop_timer *t)
 static size_t on_data(struct vsock_stream *s, void *ctx, const void *data, size_t n)
 {
     struct vsock_conn *c = ctx;
-    (void)s;
     if (c->deaf)
         return n;
     if (c->src.fd < 0)
@@ -151,14 +150,12 @@ static size_t on_data(struct vsock_stream *s, void *ctx, const void *data, size_
 
 static void on_writable(struct vsock_stream *s, void *ctx)
 {
-    (void)s;
     make_ready(ctx);
 }
 
 static void on_peer_shutdown(struct vsock_stream *s, void *ctx)
 {
     struct vsock_conn *c = ctx;
-    (void)s;
     c->guest_eof = true;
     if (c->src.fd >= 0)
         (void)shutdown(c->src.fd, SHUT_WR);
@@ -169,8 +166,6 @@ static void on_peer_shutdown(struct vsock_stream *s, void *ctx)
 static void on_closed(struct vsock_stream *s, void *ctx, bool reset)
 {
     struct vsock_conn *c = ctx;
-    (void)s;
-    (void)reset;
     c->stream = NULL;
     if (c->src.fd >= 0)
         conn_free(c); /* otherwise its slot waits for the connector's answer */
@@ -223,7 +218,6 @@ static void on_connector(struct loop_src *src, uint32_t events)
     struct vsock_ports *p = CONTAINER_OF(src, struct vsock_ports, connector);
     uint32_t slot;
     int fd;
-    (void)events;
     int r = connector_answer(src->fd, &slot, &fd);
     if (r < 0) {
         loop_del(p->loop, src);

@@ -114,7 +114,6 @@ int explain_parse(const char *text, bool udp, struct explain_target *ret, struct
 
 static bool is_that_name(void *ctx, const struct net_addr *peer, bool suffix, const char *want)
 {
-    (void)peer;
     return policy_name_matches(ctx, want, suffix);
 }
 

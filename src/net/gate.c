@@ -332,7 +332,6 @@ static void on_ended(void *ctx, const struct net_flow_id *id, uint64_t tag,
                      const struct net_flow_end *e)
 {
     struct gate *g = ctx;
-    (void)tag;
     if (!id->inbound && is_gateway(g, &id->peer.addr) && id->peer.port == PORT_DNS)
         return;
     struct gate_decision d = {.what = GATE_ENDED,
@@ -371,7 +370,6 @@ static void on_decided(void *ctx, const char *name, uint16_t type, const struct 
 {
     struct gate *g = ctx;
     char why[POLICY_WHY_MAX];
-    (void)type;
     policy_explain(&g->policy, a, why);
     struct gate_decision d = {.what = GATE_QUESTION,
                               .allow = a->allow && !filtered,
@@ -390,7 +388,6 @@ static const struct dns_hooks dns_hooks = {on_reply, on_decided};
 static bool leads_here_now(void *arg, const struct net_flow_id *id, uint64_t tag)
 {
     struct gate *g = arg;
-    (void)tag;
     return !id->inbound && !is_gateway(g, &id->peer.addr) && is_own(g, &id->peer.addr) &&
            !allowed(g, id);
 }
@@ -405,7 +402,6 @@ static void on_recheck(struct loop_timer *t)
 static void on_news(struct loop_src *src, uint32_t events)
 {
     struct gate *g = CONTAINER_OF(src, struct gate, news);
-    (void)events;
     route_drain(src->fd);
     loop_timer_by(g->loop, &g->recheck, RECHECK_NS);
 }
@@ -485,7 +481,6 @@ void gate_free(struct gate *g)
 
 static bool no_longer_allowed(void *arg, const struct net_flow_id *id, uint64_t tag)
 {
-    (void)tag;
     return !allowed(arg, id);
 }
 

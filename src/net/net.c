@@ -422,7 +422,6 @@ struct net_flow_id net_inbound_id(const struct published *pub, const struct net_
 static void on_published(struct loop_src *src, uint32_t events)
 {
     struct published *pub = CONTAINER_OF(src, struct published, src);
-    (void)events;
     if (pub->proto == PROTO_TCP)
         tcp_published(pub);
     else

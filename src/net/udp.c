@@ -23,7 +23,6 @@ enum {
 static void on_host(struct loop_src *src, uint32_t events)
 {
     struct flow *f = CONTAINER_OF(src, struct flow, src);
-    (void)events;
     flow_work(f);
 }
 

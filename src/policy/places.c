@@ -212,7 +212,6 @@ int policy_hold_copy(const struct store *s, struct sandbox_spec *spec, const cha
 static void hold_bucket(struct judge *j, const struct layer *l, const struct setting *s,
                         const char *text, bool write)
 {
-    (void)write;
     check_bucket(j, l, s, text);
 }
 
@@ -256,8 +255,6 @@ int policy_hold_transfer(const struct store *s, const char *workspace, const cha
 static void hold_size(struct judge *j, const struct layer *l, const struct setting *s,
                       const char *text, bool write)
 {
-    (void)text;
-    (void)write;
     check_disk_volumes(j, l, s);
 }
 

@@ -210,7 +210,6 @@ static void host_of(const struct answer *a, char *out, size_t size)
 static curl_socket_t on_socket(void *data, curlsocktype purpose, struct curl_sockaddr *addr)
 {
     struct answer *a = data;
-    (void)purpose;
     if (a->foreign) {
         unsigned no = address_kind(&addr->addr, addr->addrlen) & ~atomic_load(&a->h->seen);
         if (a->h->proxied)

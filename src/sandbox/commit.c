@@ -40,7 +40,6 @@ static ssize_t layer_read(struct stream *s, void *p, size_t n, struct err *e)
 
 static void layer_close(struct stream *s)
 {
-    (void)s;
 }
 
 static const struct stream_ops layer_ops = {.read = layer_read, .close = layer_close};

@@ -54,7 +54,6 @@ static void warn(const char *text)
 
 static void goes_on(void *ctx)
 {
-    (void)ctx;
     if (self.alone)
         return;
     say(&(struct word){.kind = WORD_GOES_ON});

@@ -138,8 +138,6 @@ int version_tree(int dir, unsigned id, warn_fn warn, struct s3_tree *ret, struct
 
 static void count(void *ctx, const char *what, const char *path)
 {
-    (void)what;
-    (void)path;
     ++*(size_t *)ctx;
 }
 

@@ -47,7 +47,6 @@ static bool patch_page(uintptr_t addr)
 
 static void on_sigbus(int sig, siginfo_t *info, void *context)
 {
-    (void)context;
     int saved = errno;
     if (info->si_code <= 0 || !patch_page((uintptr_t)info->si_addr)) {
         struct sigaction dfl = {.sa_handler = SIG_DFL};

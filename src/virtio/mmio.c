@@ -157,7 +157,6 @@ static void interrupt(struct mmio *m, uint32_t bit)
 
 static void transport_interrupt(struct virtio_transport *t, unsigned queue)
 {
-    (void)queue;
     interrupt(CONTAINER_OF(t, struct mmio, transport), VIRTIO_MMIO_INT_VRING);
 }
 

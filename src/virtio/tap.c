@@ -46,7 +46,6 @@ static void on_input(void *ctx, const struct link_offload *o, const struct iovec
 
 static void on_input_end(void *ctx)
 {
-    (void)ctx;
 }
 
 /* --- to the guest ---------------------------------------------------------------------------- */

@@ -129,7 +129,6 @@ static bool was_told(struct front *f)
 static void on_error(struct loop_src *src, uint32_t events)
 {
     struct front *f = CONTAINER_OF(src, struct front, err_src);
-    (void)events;
     if (was_told(f) && !f->busy) /* else a reset is on its way, which heals it */
         virtio_dev_break(&f->dev, "vhost-user: the driver broke a queue");
 }
@@ -158,7 +157,6 @@ static void on_readable(struct loop_src *src, uint32_t events)
 {
     struct front *f = CONTAINER_OF(src, struct front, src);
     const char *why;
-    (void)events;
     int r = vhost_conn_read(&f->conn, &why);
     if (r < 0) {
         front_lost(f, "vhost-user: the process that serves the device is gone");

@@ -168,7 +168,6 @@ static void kick_ring(struct ring *r)
 
 static void on_kick(struct loop_src *src, uint32_t events)
 {
-    (void)events;
     kick_ring(CONTAINER_OF(src, struct ring, kick));
 }
 
@@ -287,7 +286,6 @@ static const char *get_queue_num(struct vhost_user *v)
 
 static const char *do_nothing(struct vhost_user *v)
 {
-    (void)v;
     return NULL;
 }
 
@@ -567,7 +565,6 @@ static const char *dispatch(struct vhost_user *v)
 static void on_readable(struct loop_src *src, uint32_t events)
 {
     struct vhost_user *v = CONTAINER_OF(src, struct vhost_user, src);
-    (void)events;
     for (unsigned i = 0; i < MESSAGES_PER_TURN && v->conn.fd >= 0; i++) {
         const char *why = NULL;
         int r = vhost_conn_read(&v->conn, &why);
@@ -599,7 +596,6 @@ static int watch_conn(struct vhost_user *v, int fd, loop_fn fn)
 static void on_accept(struct loop_src *src, uint32_t events)
 {
     struct vhost_user *v = CONTAINER_OF(src, struct vhost_user, src);
-    (void)events;
     int fd = accept4(v->conn.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
         return;

@@ -229,14 +229,12 @@ static int guarded = -1; /* the connection; cut after STALL_SECONDS without prog
 
 static void on_alarm(int sig)
 {
-    (void)sig;
     if (guarded >= 0)
         (void)shutdown(guarded, SHUT_RDWR);
 }
 
 static void on_tick(struct tree_progress *p)
 {
-    (void)p;
     (void)alarm(STALL_SECONDS);
 }
 

@@ -73,7 +73,6 @@ struct guest {
 
 static inline void guest_interrupt(struct virtio_transport *t, unsigned queue)
 {
-    (void)queue;
     CONTAINER_OF(t, struct guest, transport)->interrupts++;
 }
 static inline void guest_broken(struct virtio_transport *t, const char *reason)
@@ -84,7 +83,6 @@ static inline void guest_broken(struct virtio_transport *t, const char *reason)
 }
 static inline void guest_later(struct virtio_transport *t, unsigned queue, uint64_t ns)
 {
-    (void)ns;
     CONTAINER_OF(t, struct guest, transport)->later[queue] = true;
 }
 

@@ -31,21 +31,17 @@ static bool absent; /* the value has to be minted */
 
 static const struct subst *secrets(void *arg)
 {
-    (void)arg;
     secret.value = absent ? NULL : VALUE;
     return &subst;
 }
 
 static void report(void *arg, enum link_report_kind kind, const char *text)
 {
-    (void)arg;
     REQUIRE(kind && strlen(text) < SUBST_TEXT_MAX);
 }
 
 static int want(void *arg, const char *name, const char **why)
 {
-    (void)arg;
-    (void)why;
     REQUIRE(absent && strcmp(name, "KEY") == 0);
     return -EAGAIN;
 }

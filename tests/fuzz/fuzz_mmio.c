@@ -21,7 +21,6 @@ struct machine {
 
 static void on_stop(struct loop_src *src, uint32_t events)
 {
-    (void)events;
     loop_stop(&CONTAINER_OF(src, struct machine, stop)->loop);
 }
 

@@ -19,7 +19,6 @@ static uint32_t guest_seq[PORTS], guest_ack[PORTS]; /* what fits, for each sourc
 static void on_verdict(void *ctx, const struct net_flow_id *id, struct net_verdict *v)
 {
     int pair[2];
-    (void)ctx;
     if (id->proto != PROTO_TCP || id->peer.port == 1 || n_hosts == HOSTS ||
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) < 0)
         return;
@@ -33,9 +32,6 @@ static void on_verdict(void *ctx, const struct net_flow_id *id, struct net_verdi
 static enum net_passage on_named(void *ctx, const struct net_flow_id *id, uint64_t tag,
                                  enum sniff_kind kind, const char *name)
 {
-    (void)ctx;
-    (void)id;
-    (void)tag;
     if (kind == SNIFF_MORE || strlen(name) >= SNIFF_NAME_MAX)
         abort();
     return name[0] != 'x';
@@ -44,16 +40,12 @@ static enum net_passage on_named(void *ctx, const struct net_flow_id *id, uint64
 static void on_ended(void *ctx, const struct net_flow_id *id, uint64_t tag,
                      const struct net_flow_end *e)
 {
-    (void)ctx;
-    (void)id;
-    (void)tag;
     if (!e->how || ++ended > allowed)
         abort();
 }
 
 static bool on_datagram(void *ctx, const struct net_flow_id *id, const void *p, size_t n)
 {
-    (void)ctx;
     if (n > 0 && ((const uint8_t *)p)[n - 1] == 0)
         net_send_udp(net, &id->peer, &id->guest, p, n);
     return id->peer.port == 53;

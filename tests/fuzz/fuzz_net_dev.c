@@ -32,7 +32,6 @@ static void on_input(void *ctx, const struct link_offload *o, const struct iovec
                      size_t len)
 {
     uint8_t last;
-    (void)ctx;
     if (len < LINK_ETH || len > LINK_FRAME_MAX || iov_total(iov, n) != len)
         abort();
     if (o->csum && (size_t)o->csum_start + o->csum_offset + 2 > len)
@@ -47,13 +46,11 @@ static void on_input(void *ctx, const struct link_offload *o, const struct iovec
 
 static void on_event(void *ctx)
 {
-    (void)ctx;
     if (in_u8(input) & 1)
         send_some();
 }
 static void on_reset(void *ctx)
 {
-    (void)ctx;
 }
 
 static const struct link_user user = {on_input, on_event, on_event, on_reset};

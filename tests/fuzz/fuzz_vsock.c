@@ -140,7 +140,6 @@ static const struct vsock_stream_ops ops = {on_connected, on_data, on_writable, 
 
 static int on_accept(struct vsock_stream *s, void *ctx)
 {
-    (void)ctx;
     struct slot *o = free_slot();
     if (!o || (in_u8(input) & 15) == 15)
         return -1;

@@ -23,7 +23,6 @@ static void on_complaint(const char *text)
 static int audit_setup(void **state)
 {
     struct err e = {0};
-    (void)state;
     (void)snprintf(home, sizeof(home), "/tmp/msb-test-XXXXXX");
     if (!mkdtemp(home))
         return -1;
@@ -36,7 +35,6 @@ static int audit_setup(void **state)
 
 static int audit_teardown(void **state)
 {
-    (void)state;
     audit_configure(&(struct audit_settings){.level = -1});
     store_close(&store);
     return remove_tree_at(AT_FDCWD, home);

@@ -68,7 +68,6 @@ static inline void fl_commit(struct link *l, const struct link_offload *o, size_
 
 static inline void fl_flush(struct link *l)
 {
-    (void)l;
 }
 
 static const struct link_ops fl_ops = {fl_reserve, fl_commit, fl_flush};

@@ -112,7 +112,6 @@ static inline void on_shutdown(struct vsock_stream *s, void *ctx)
 static inline void on_closed(struct vsock_stream *s, void *ctx, bool reset)
 {
     struct owner *o = ctx;
-    (void)s;
     o->closed++;
     o->reset = reset;
     o->s = NULL;
@@ -134,7 +133,6 @@ static inline int on_accept(struct vsock_stream *s, void *ctx)
 
 static inline int accept_any(struct vsock_stream *s, void *ctx)
 {
-    (void)ctx;
     static const struct vsock_stream_ops none;
     vsock_set_ops(s, &none, NULL);
     return 0;

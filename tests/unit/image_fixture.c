@@ -30,9 +30,6 @@ const char *mk_tmpdir(void)
 
 static int rm_one(const char *path, const struct stat *st, int type, struct FTW *f)
 {
-    (void)st;
-    (void)type;
-    (void)f;
     (void)remove(path);
     return 0;
 }

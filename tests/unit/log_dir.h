@@ -12,7 +12,6 @@ static int logs_fd;
 
 static int log_dir_setup(void **state)
 {
-    (void)state;
     (void)snprintf(log_dir, sizeof(log_dir), "/tmp/msb-test-XXXXXX");
     if (!mkdtemp(log_dir))
         return -1;
@@ -24,7 +23,6 @@ static int log_dir_teardown(void **state)
 {
     static const char *const names[] = {"exec.log",   "exec.log.1",   "exec.log.2",
                                         "system.log", "system.log.1", "system.log.2"};
-    (void)state;
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         (void)unlinkat(logs_fd, names[i], 0);
     (void)close(logs_fd);

@@ -26,7 +26,6 @@ struct runner {
 
 static void on_stop(struct loop_src *src, uint32_t ev)
 {
-    (void)ev;
     loop_stop(&CONTAINER_OF(src, struct runner, stop)->loop);
 }
 

@@ -39,8 +39,6 @@ int layer_convert(struct stream *in, const struct layer_want *want, int out_fd, 
     char buf[4096];
     ssize_t n;
     uint64_t size = 0;
-    (void)spool_dirfd;
-    (void)progress;
     hasher_init(&h);
     while ((n = stream_read(in, buf, sizeof(buf), e)) > 0) {
         hasher_update(&h, buf, (size_t)n);
@@ -66,9 +64,6 @@ int disk_write_metadata(const int *layer_fds, size_t n, int out_fd, int spool_di
                         uint64_t max_bytes, struct err *e)
 {
     uint64_t total = EROFS_BLOCK_SIZE;
-    (void)spool_dirfd;
-    (void)max_bytes;
-    (void)e;
     for (size_t i = 0; i < n; i++) {
         struct stat st;
         assert_int_equal(fstat(layer_fds[i], &st), 0);
@@ -87,7 +82,6 @@ struct text_stream {
 static ssize_t text_read(struct stream *s, void *p, size_t n, struct err *e)
 {
     struct text_stream *t = (struct text_stream *)s;
-    (void)e;
     n = MIN(n, strlen(t->at));
     memcpy(p, t->at, n);
     t->at += n;
@@ -103,7 +97,6 @@ int text_open(void *ctx, struct stream **ret, struct err *e)
 {
     static const struct stream_ops ops = {text_read, text_close};
     struct text_stream *t = calloc(1, sizeof(*t));
-    (void)e;
     assert_non_null(t);
     *t = (struct text_stream){{&ops}, ctx};
     *ret = &t->s;
@@ -112,8 +105,6 @@ int text_open(void *ctx, struct stream **ret, struct err *e)
 
 int never_open(void *ctx, struct stream **ret, struct err *e)
 {
-    (void)ctx;
-    (void)ret;
     return err_set(e, EIO, "nobody should have opened this");
 }
 
@@ -123,7 +114,6 @@ const char *store_dir;
 
 int store_setup(void **state)
 {
-    (void)state;
     store_dir = mk_tmpdir();
     layers_made = 0;
     hold_fd = -1;
@@ -132,7 +122,6 @@ int store_setup(void **state)
 
 int store_teardown(void **state)
 {
-    (void)state;
     rm_tmpdir();
     return 0;
 }
@@ -267,7 +256,6 @@ size_t count_files(const char *sub)
 /* What sandboxes have: a list of digests in ctx. */
 int used_by_sandboxes(void *ctx, struct strlist *ret, struct err *e)
 {
-    (void)e;
     return ctx ? strlist_copy(ret, ctx) : 0;
 }
 

@@ -31,7 +31,6 @@ static void test_exec_request(void **state)
     struct proto_writer w;
     struct proto_frame f;
     struct exec_req q;
-    (void)state;
     buf_init(&b, 4096);
     proto_begin(&w, &b, PROTO_EXEC);
     proto_str(&w, F_ENV, "A=1");
@@ -85,7 +84,6 @@ static int parse_script(const char *name)
 
 static void test_script_names(void **state)
 {
-    (void)state;
     assert_int_equal(parse_script("run-it"), 0);
     assert_int_equal(parse_script("..."), 0);
     assert_int_equal(parse_script(""), -EPROTO);
@@ -117,7 +115,6 @@ static void test_config_env_changes(void **state)
     static const char *const then[] = {"A", "C", "C=4", "D=5", "X"};
     static const char *const last[] = {"AB"};
     struct config c;
-    (void)state;
     change_env(&c, PROTO_CONFIG, first, ARRAY_LEN(first));
     change_env(&c, PROTO_ENV, then, ARRAY_LEN(then));
     assert_int_equal(c.c.nenv, 3);
@@ -136,7 +133,6 @@ static void test_config(void **state)
     struct proto_writer w;
     struct proto_frame f;
     struct config c;
-    (void)state;
     buf_init(&b, 4096);
     proto_begin(&w, &b, PROTO_CONFIG);
     proto_str(&w, F_HOSTNAME, "box");
@@ -219,7 +215,6 @@ static void test_env_path(void **state)
 {
     char p1[] = "PATH=/a", p2[] = "PATH=", p3[] = "PATH=/.msb/scripts:/a:/.msb/bin";
     char p4[] = "PATH=/.msb/binx:/a:";
-    (void)state;
     check_path(NULL, false, ENV_DEFAULT_PATH ":/.msb/bin");
     check_path(NULL, true, "/.msb/scripts:" ENV_DEFAULT_PATH ":/.msb/bin");
     check_path(p1, false, "/a:/.msb/bin");
@@ -239,7 +234,6 @@ static void test_env_order(void **state)
     struct env_in in = {
         .home = "/root", .hostname = "box", .tty = true, .base = &base, .extra = &extra};
     struct env e;
-    (void)state;
     assert_int_equal(env_build(&e, &in), 0);
     assert_string_equal(get(&e, "A"), "2");
     assert_string_equal(get(&e, "HOME"), "/x");
@@ -256,7 +250,6 @@ static void test_path_walk(void **state)
 {
     struct path_walk w;
     char at[32];
-    (void)state;
     path_walk_init(&w, "/a::/b/:/a-directory-name-that-does-not-fit", "prog");
     assert_true(path_walk_next(&w, at, sizeof(at)));
     assert_string_equal(at, "/a/prog");
@@ -302,7 +295,6 @@ static void test_users(void **state)
 {
     struct identity id;
     struct err err;
-    (void)state;
     check_user("root", 0, 0, 1, "/root");
     check_user("0", 0, 0, 1, "/root");
     check_user("bob", 1000, 1001, 3, "/home/bob");
@@ -328,7 +320,6 @@ static void test_user_cache(void **state)
     char dir[] = "/tmp/test_agent.XXXXXX", p[64], g[64];
     struct user_cache c;
     struct err err;
-    (void)state;
     assert_non_null(mkdtemp(dir));
     (void)snprintf(p, sizeof(p), "%s/passwd", dir);
     (void)snprintf(g, sizeof(g), "%s/group", dir);
@@ -354,7 +345,6 @@ static void test_files(void **state)
 {
     char dir[] = "/tmp/test_agent.XXXXXX", q[64];
     struct stat st;
-    (void)state;
     assert_non_null(mkdtemp(dir));
     (void)snprintf(q, sizeof(q), "%s/link", dir);
     assert_int_equal(symlink("nowhere", q), 0);
@@ -380,7 +370,6 @@ static void check_hosts(const char *text, const char *name, const struct req_net
 
 static void test_hosts(void **state)
 {
-    (void)state;
     assert_true(hosts_has("127.0.0.1 localhost\n", "localhost"));
     assert_true(hosts_has("#x\n\n 10.0.0.1\ta b\tbox # c", "box"));
     assert_false(hosts_has("127.0.0.1 boxes # box\n#1.1.1.1 box\nbox\n", "box"));
@@ -400,7 +389,6 @@ static void test_hosts(void **state)
 
 static void test_resolv(void **state)
 {
-    (void)state;
     struct req_net net = {.resolver = {(char *)"10.0.0.1"}, .n_resolvers = 1};
     static const char *const ours[] = {"nameserver 10.0.0.1\n", "nameserver\t10.0.0.1 \nsearch x\n",
                                        "# mine\noptions ndots:2\nnameserver 10.0.0.1"};
@@ -418,7 +406,6 @@ static void test_resolv(void **state)
 
 static void test_config_network(void **state)
 {
-    (void)state;
     struct buf b;
     struct proto_writer w;
     struct proto_frame f;
@@ -483,7 +470,6 @@ static void expect_merged(const char *old, const char *pem, const char *want)
 
 static void test_cas_merge(void **state)
 {
-    (void)state;
     expect_merged("", CERT("aaa"), BLOCK(CERT("aaa")));
     expect_merged(CERT("xxx"), CERT("aaa") CERT("bbb"), CERT("xxx") BLOCK(CERT("aaa") CERT("bbb")));
     expect_merged("# no end of line", CERT("aaa"), "# no end of line\n" BLOCK(CERT("aaa")));
@@ -533,7 +519,6 @@ static void expect_link(const char *root, const char *path, const char *want)
 static void test_cas_install(void **state)
 {
     char root[] = "/tmp/msb-cas-XXXXXX";
-    (void)state;
     assert_non_null(mkdtemp(root));
     for (unsigned i = 0; i < 2; i++) { /* an image with nothing at all; twice */
         assert_int_equal(cas_install(root, CERT("aaa")), 0);
@@ -566,7 +551,6 @@ static void test_cas_install(void **state)
 static void test_oom_records(void **state)
 {
     struct oom o = {.src.fd = -1, .kills = 3, .last = {7, 8, 9}};
-    (void)state;
     assert_int_equal(
         oom_parse("3,612,81,-;Out of memory: Killed process 42 (yes) total-vm:2kB, UID:0\n"), 42);
     assert_int_equal(oom_parse("3,1,1,-;Memory cgroup out of memory: Killed process 5 (a b) x"), 5);

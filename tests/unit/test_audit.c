@@ -63,7 +63,6 @@ static void test_records(void **state)
     struct err e = {0};
     struct stat st;
     char path[128], id[AUDIT_ID_MAX];
-    (void)state;
     audit(&store, "start", "web", json_pack("{s:s, s:s}", "image", "x", "t", "forged"));
     (void)each(keep_last, &f);
     assert_non_null(strstr(f.last, "\"event\":\"start\",\"sandbox\":\"web\""));
@@ -103,7 +102,6 @@ static void test_commands_of_any_bytes(void **state)
     struct found f = {0};
     struct strlist argv = {0};
     char id[AUDIT_ID_MAX];
-    (void)state;
     assert_int_equal(strlist_add(&argv, "sh"), 0);
     audit_exec(&store, "web", &(struct audit_exec){.argv = &argv, .user = "a\xff", .cwd = "/\xc3"},
                id);
@@ -130,7 +128,6 @@ static void test_what_it_is_made_of(void **state)
     struct sandbox_spec spec = {.vsocks = {.v = &vsock, .n = 1},
                                 .patches = {.v = patches, .n = 2},
                                 .workspace = {.path = work}};
-    (void)state;
     json_t *j = audit_spec(&spec);
     AUTO_FREE char *t = json_dumps(j, JSON_COMPACT);
     json_decref(j);
@@ -144,7 +141,6 @@ static void test_off(void **state)
 {
     char id[AUDIT_ID_MAX];
     struct strlist argv = {0};
-    (void)state;
     (void)setenv("MSB_AUDIT", "off", 1);
     audit(&store, "start", "web", json_object());
     audit_exec(&store, "web", &(struct audit_exec){.argv = &argv}, id);
@@ -188,7 +184,6 @@ static void test_many_writers_and_rotation(void **state)
     struct found f = {0};
     struct stat st;
     char path[128];
-    (void)state;
     fill(AUDIT_NAME);
     for (int w = 0; w < WRITERS; w++) {
         pid_t pid = fork();
@@ -223,7 +218,6 @@ static void test_three_files_at_most(void **state)
 {
     char path[128];
     struct stat st;
-    (void)state;
     for (int i = 0; i < 5; i++) {
         fill(AUDIT_NAME);
         for (int k = 0; k < 40; k++) { /* over the edge */
@@ -242,7 +236,6 @@ static void test_three_files_at_most(void **state)
 static void test_no_place_to_write(void **state)
 {
     char path[128];
-    (void)state;
     (void)snprintf(path, sizeof(path), "%s/" AUDIT_NAME, home);
     assert_int_equal(symlink("/dev/null", path), 0); /* never followed */
     audit(&store, "start", "web", NULL);
@@ -278,7 +271,6 @@ static void test_collected(void **state)
 {
     struct found f = {0};
     struct err e = {0};
-    (void)state;
     int dirfd = make_sandbox(
         "web",
         "\"kind\":\"flow\",\"verdict\":\"deny\","

@@ -28,7 +28,6 @@ static int home_fd;
 
 static int setup(void **state)
 {
-    (void)state;
     (void)snprintf(home, sizeof(home), "/tmp/msb-test-XXXXXX");
     if (!mkdtemp(home))
         return -1;
@@ -38,7 +37,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     close_fd(&home_fd);
     return remove_tree_at(AT_FDCWD, home);
 }
@@ -134,7 +132,6 @@ static void test_links(void **state)
     struct lines l;
     struct audit_mark m;
     struct stat st;
-    (void)state;
     assert_whole(0);
     add(RECORDS);
     assert_whole(RECORDS);
@@ -160,7 +157,6 @@ static void test_links(void **state)
 
 static void test_edited(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < RECORDS; i++) {
         struct lines l;
         (void)unlinkat(home_fd, AUDIT_NAME, 0);
@@ -178,7 +174,6 @@ static void test_edited(void **state)
 static void test_removed(void **state)
 {
     struct lines l;
-    (void)state;
     add(RECORDS);
     load(&l, AUDIT_NAME);
     l.v[2] = NULL;
@@ -191,7 +186,6 @@ static void test_removed(void **state)
 static void test_removed_at_the_start(void **state)
 {
     struct lines l;
-    (void)state;
     add(RECORDS);
     load(&l, AUDIT_NAME);
     l.v[0] = l.v[1] = NULL;
@@ -202,7 +196,6 @@ static void test_removed_at_the_start(void **state)
 static void test_reordered(void **state)
 {
     struct lines l;
-    (void)state;
     add(RECORDS);
     load(&l, AUDIT_NAME);
     char *third = l.v[2];
@@ -221,7 +214,6 @@ static void test_inserted(void **state)
 {
     static const char *const made_up[] = {"{\"t\":\"x\",\"event\":\"test\"}", "noise", "",
                                           "{\"seq\":3,\"prev\":\"" NO_HASH "\",\"event\":\"x\"}"};
-    (void)state;
     for (size_t i = 0; i < ARRAY_LEN(made_up); i++) {
         struct lines l;
         char both[1024];
@@ -239,7 +231,6 @@ static void test_inserted(void **state)
 /* At the end, by whole records and in the middle of one; the next writer does not hide it. */
 static void test_truncated(void **state)
 {
-    (void)state;
     for (int part = 0; part < 2; part++) {
         struct lines l;
         (void)unlinkat(home_fd, AUDIT_NAME, 0);
@@ -263,7 +254,6 @@ static void test_truncated(void **state)
 
 static void test_gone(void **state)
 {
-    (void)state;
     add(RECORDS);
     assert_int_equal(unlinkat(home_fd, AUDIT_NAME, 0), 0);
     assert_found("", 0, 1, "records 1 to 6 are missing at the end");
@@ -273,7 +263,6 @@ static void test_gone(void **state)
 
 static void test_head(void **state)
 {
-    (void)state;
     add(RECORDS);
     append_raw(AUDIT_HEAD_NAME, "x");
     assert_found("", 0, 0, "audit.head is damaged");
@@ -290,7 +279,6 @@ static void test_anchor(void **state)
     struct lines l;
     struct audit_mark kept, parsed;
     char text[AUDIT_MARK_TEXT_MAX];
-    (void)state;
     add(RECORDS);
     verify_with(&f, NULL);
     kept = f.check.last;
@@ -322,7 +310,6 @@ static void test_anchor(void **state)
 
 static void test_old_lines(void **state)
 {
-    (void)state;
     append_raw(AUDIT_NAME, "{\"t\":\"x\",\"event\":\"old\"}\n{\"t\":\"x\",\"event\":\"old\"}\n");
     add(2);
     struct found f;
@@ -339,7 +326,6 @@ static void test_old_lines(void **state)
 /* All places at which a record can be cut, the one before its newline included. */
 static void test_cut_anywhere(void **state)
 {
-    (void)state;
     add(2);
     AUTO_FREE char *log = NULL, *head = NULL, *next = NULL;
     size_t n, n_head, n_next;
@@ -369,7 +355,6 @@ static void test_first_record_without_its_end(void **state)
 {
     AUTO_FREE char *log = NULL;
     size_t n;
-    (void)state;
     add(1);
     assert_int_equal(file_read_at(home_fd, AUDIT_NAME, 1 << 20, &log, &n), 0);
     AUTO_CLOSE int fd = openat(home_fd, AUDIT_NAME, O_WRONLY | O_TRUNC | O_CLOEXEC);
@@ -383,7 +368,6 @@ static void test_first_record_without_its_end(void **state)
 static void test_noise_at_the_end(void **state)
 {
     AUTO_FREE char *noise = malloc(3 * LOG_LINE_MAX);
-    (void)state;
     assert_non_null(noise);
     memset(noise, 'n', 3 * LOG_LINE_MAX);
     noise[3 * LOG_LINE_MAX - 1] = '\0';
@@ -409,7 +393,6 @@ static void test_killed_writers(void **state)
 {
     struct found f;
     struct stat st;
-    (void)state;
     for (int round = 0; round < 25; round++) {
         pid_t pid[3];
         for (size_t i = 0; i < ARRAY_LEN(pid); i++) {
@@ -489,7 +472,6 @@ static void test_rotation(void **state)
     struct found f;
     struct stat st;
     static char body[100000];
-    (void)state;
     size_t n = (size_t)snprintf(body, sizeof(body), "{\"t\":\"x\",\"event\":\"test\",\"pad\":\"");
     memset(body + n, 'p', sizeof(body) - n - 3);
     (void)snprintf(body + sizeof(body) - 3, 3, "\"}");

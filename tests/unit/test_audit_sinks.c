@@ -71,7 +71,6 @@ static void read_log(char *to, size_t size)
 static void test_sockets(void **state)
 {
     char got[4096], line[4096];
-    (void)state;
     if (!alone)
         skip();
     AUTO_CLOSE int log = listen_on("/dev/log");
@@ -101,7 +100,6 @@ static void test_command(void **state)
 {
     static char path[128], script[1024], sh[] = "/bin/sh", c[] = "-c", got[8192];
     char *const argv[] = {sh, c, script, NULL};
-    (void)state;
     (void)snprintf(path, sizeof(path), "%s/records", home);
     (void)snprintf(script, sizeof(script),
                    "head -n 2 > %s.new; env >> %s.new; mv %s.new %s; exit 3", path, path, path,
@@ -128,7 +126,6 @@ static void test_no_such_command(void **state)
     static char none[] = "/nonexistent/program";
     char *const argv[] = {none, NULL};
     char got[4096];
-    (void)state;
     audit_configure(&(struct audit_settings){.level = -1, .command = argv});
     audit(&store, "start", "web", NULL);
     read_log(got, sizeof(got));
@@ -138,7 +135,6 @@ static void test_no_such_command(void **state)
 /* A policy can ask for more than the environment, not for less. */
 static void test_levels(void **state)
 {
-    (void)state;
     assert_int_equal(audit_level(), AUDIT_DENIED);
     audit_configure(&(struct audit_settings){.level = AUDIT_ALL});
     (void)setenv("MSB_AUDIT", "off", 1);
@@ -163,7 +159,6 @@ static void find_settings(const struct store *s)
 static void test_settings_are_looked_for(void **state)
 {
     struct stat st;
-    (void)state;
     audit_configure_with(find_settings);
     assert_int_equal(looked, 0);
     audit(&store, "start", "web", NULL);
@@ -176,7 +171,6 @@ static void test_hashed_arguments(void **state)
 {
     char id[AUDIT_ID_MAX], line[4096];
     struct strlist argv = {0};
-    (void)state;
     assert_int_equal(strlist_add(&argv, "echo"), 0);
     assert_int_equal(strlist_add(&argv, "private"), 0);
     audit_configure(&(struct audit_settings){.level = -1, .hash_argv = true});

@@ -37,7 +37,6 @@ static void hinted(const struct cmd *c, const char *text, const char *hint)
 
 static void options_stand_anywhere(void **state)
 {
-    (void)state;
     static const char *const lines[] = {"--quiet a b", "a --quiet b", "a b --quiet",
                                         "-q a b",      "a b -q",      "a -q -- b"};
     for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
@@ -55,7 +54,6 @@ static void options_stand_anywhere(void **state)
 
 static void values_in_every_spelling(void **state)
 {
-    (void)state;
     static const char *const lines[] = {"--timeout 5s a", "--timeout=5s a", "-t 5s a", "-t5s a",
                                         "-t=5s a",        "-fqt 5s a",      "-fqt5s a"};
     for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
@@ -82,7 +80,6 @@ static void values_in_every_spelling(void **state)
 
 static void the_command_comes_after_two_dashes(void **state)
 {
-    (void)state;
     struct line l;
     parse(&l, &cmd_exec, "-q name -- sh -c --quiet -- x");
     assert_int_equal(l.ret, 0);
@@ -123,7 +120,6 @@ static void the_command_comes_after_two_dashes(void **state)
 
 static void usage_errors(void **state)
 {
-    (void)state;
     refused(&cmd_stop, "--quiett a", EINVAL, "unexpected argument '--quiett' found");
     refused(&cmd_stop, "-z a", EINVAL, "unexpected argument '-z' found");
     refused(&cmd_stop, "-qz a", EINVAL, "unexpected argument '-z' found");
@@ -151,7 +147,6 @@ static void usage_errors(void **state)
 
 static void suggestions(void **state)
 {
-    (void)state;
     hinted(&cmd_stop, "--quiett", "a similar argument exists: '--quiet'");
     hinted(&cmd_create, "--no-nett", "a similar argument exists: '--no-net'");
     hinted(&cmd_create, "--no-netwrk", "a similar argument exists: '--no-net'");
@@ -168,7 +163,6 @@ static void suggestions(void **state)
 
 static void later_options_are_refused_not_ignored(void **state)
 {
-    (void)state;
     static const char *const lines[] = {"--from-snapshot x", "--from-snapshot=x", "--from-snapshot",
                                         "--from-snap x"};
     for (size_t i = 0; i < ARRAY_LEN(lines); i++)
@@ -177,7 +171,6 @@ static void later_options_are_refused_not_ignored(void **state)
 
 static void other_spellings(void **state)
 {
-    (void)state;
     struct line l;
     parse(&l, &cmd_create, "--no-network");
     assert_int_equal(l.ret, 0);
@@ -195,7 +188,6 @@ static void other_spellings(void **state)
 
 static void tree_and_help_need_no_arguments(void **state)
 {
-    (void)state;
     for (const struct cmd *const *c = cmd_table; *c; c++) {
         struct line l;
         parse(&l, *c, "--tree");
@@ -211,7 +203,6 @@ static void tree_and_help_need_no_arguments(void **state)
 
 static void options_before_the_verb(void **state)
 {
-    (void)state;
     char *argv[] = {(char *)"msb", (char *)"--debug", (char *)"ls", (char *)"-q", NULL};
     struct args a;
     struct err e = {0};
@@ -272,7 +263,6 @@ static void check_options(const struct cmd *in)
 
 static void every_option_is_described_and_unique(void **state)
 {
-    (void)state;
     check_options(&root_cmd);
 }
 
@@ -301,13 +291,11 @@ static void check_verbs(const struct cmd *in)
 
 static void every_verb_is_described_and_unique(void **state)
 {
-    (void)state;
     check_verbs(&root_cmd);
 }
 
 static void verbs_of_a_group(void **state)
 {
-    (void)state;
     const struct cmd *group = &cmd_image;
     struct line l;
     char text[256];
@@ -337,7 +325,6 @@ static void verbs_of_a_group(void **state)
 
 static void help_and_tree_of_a_group(void **state)
 {
-    (void)state;
     struct buf b;
     buf_init(&b, 1 << 20);
     help_cmd(&cmd_image, false, &b, 80);
@@ -428,7 +415,6 @@ static void check_helps(const struct cmd *in, struct buf *b)
 
 static void help_fits_a_screen_and_help_all_has_every_option(void **state)
 {
-    (void)state;
     struct buf b;
     buf_init(&b, 1 << 20);
     check_helps(&root_cmd, &b);
@@ -437,7 +423,6 @@ static void help_fits_a_screen_and_help_all_has_every_option(void **state)
 
 static void root_help_mentions_everything(void **state)
 {
-    (void)state;
     struct buf b;
     buf_init(&b, 1 << 20);
     for (int all = 0; all < 2; all++) {
@@ -461,7 +446,6 @@ static void root_help_mentions_everything(void **state)
 
 static void completions_offer_every_verb(void **state)
 {
-    (void)state;
     static const char *const shells[] = {"bash", "zsh", "fish", "powershell", "elvish"};
     for (size_t i = 0; i < ARRAY_LEN(shells); i++) {
         struct buf b;
@@ -502,7 +486,6 @@ static void check_template(const char *template, const char *want)
 
 static void templates(void **state)
 {
-    (void)state;
     static const struct {
         const char *template, *want;
     } good[] = {
@@ -571,7 +554,6 @@ static int request(const char *text, struct sandbox_request *q, struct err *e)
 
 static void specs_from_options(void **state)
 {
-    (void)state;
     struct sandbox_request q;
     struct err e = {0};
     (void)setenv("MSB_TEST_IMPORT", "value", 1);
@@ -637,7 +619,6 @@ static void specs_from_options(void **state)
 
 static void bad_options_name_themselves(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *msg;
         bool usage;
@@ -708,7 +689,6 @@ static void bad_options_name_themselves(void **state)
 
 static void detach_keys(void **state)
 {
-    (void)state;
     uint8_t keys[8];
     size_t n;
     struct err e = {0};

@@ -48,7 +48,6 @@ static void conf_says(const char *line, const char *first, const char *second, c
 
 static void settings_from_files(void **state)
 {
-    (void)state;
     assert_int_equal(setenv("MSB_TEST_CONF", "v:1", 1), 0);
     conf_says("--conf %s", "image: python:3\nmemory: 1G\nread_only: true\nnet-strict: false\n",
               NULL, "memory=1G;read-only;image python:3");
@@ -89,7 +88,6 @@ static void conf_refused(const char *option, const char *text, const char *msg, 
 
 static void files_with_mistakes(void **state)
 {
-    (void)state;
     conf_refused("conf", "memory: 1G\nmemroy: 2G\n", ":2:9: unknown key 'memroy'",
                  "did you mean 'memory'?");
     conf_refused("conf", "memory: 1G\nmemory: 2G\n", "'memory' is given twice", NULL);

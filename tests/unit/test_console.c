@@ -17,7 +17,6 @@ static void note(struct console *c, const char *text)
 static void test_last_line(void **state)
 {
     struct console c = {0};
-    (void)state;
     note(&c, "first\nsec");
     note(&c, "ond\r\n");
     assert_string_equal(c.line, "second"); /* until another begins */
@@ -29,7 +28,6 @@ static void test_last_line(void **state)
 static void test_long_line(void **state)
 {
     struct console c = {0};
-    (void)state;
     for (int i = 0; i < 2 * CONSOLE_LINE_MAX; i++)
         note(&c, "x");
     assert_int_equal(c.len, CONSOLE_LINE_MAX - 1);
@@ -41,7 +39,6 @@ static void test_long_line(void **state)
 static void test_panic(void **state)
 {
     struct console c = {0};
-    (void)state;
     note(&c, "[ 1.0] Kernel panic - not syncing: no init");
     assert_string_equal(c.panic, ""); /* not before its line is complete */
     note(&c, "\nKernel panic - not syncing: again\n---[ end ]---\n");
@@ -52,7 +49,6 @@ static void test_panic(void **state)
 static void test_starved(void **state)
 {
     struct console c = {0};
-    (void)state;
     note(&c, "UML ran out of memory on the host");
     note(&c, " side! This can happen");
     assert_false(c.starved);

@@ -23,7 +23,6 @@
 
 static void paths(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *path, *parent, *name;
         bool slash, contents;
@@ -71,7 +70,6 @@ static void paths(void **state)
 /* The table of docker's documentation. */
 static void places(void **state)
 {
-    (void)state;
     enum { NONE, FILE_, DIR_ };
     static const struct {
         const char *src, *dst;
@@ -117,7 +115,6 @@ static struct proto_frame frame_of(const struct buf *b)
 
 static void attributes(void **state)
 {
-    (void)state;
     static struct file_attr a, b;
     struct buf out;
     struct proto_writer w;
@@ -165,7 +162,6 @@ static int parse_one(uint16_t tag, const void *p, size_t n)
 
 static void attributes_that_make_no_sense(void **state)
 {
-    (void)state;
     static char longest[PROTO_PATH_MAX + 2];
     memset(longest, 'x', sizeof(longest));
     static const char *const bad[] = {"", ".", "..", "/", "a/b", "../x", "/x"};
@@ -186,7 +182,6 @@ static void attributes_that_make_no_sense(void **state)
 
 static void requests(void **state)
 {
-    (void)state;
     static struct file_req a, b;
     struct buf out;
     buf_init(&out, 1 << 20);
@@ -368,7 +363,6 @@ static void trees_are_not_endless(void **state)
 static void trees_have_so_many_things(void **state)
 {
     static const mode_t kinds[] = {S_IFREG, S_IFDIR, S_IFLNK, S_IFCHR};
-    (void)state;
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
         struct tree_progress p = {.entries = COPY_ENTRIES_MAX - 1};
         struct err e = {0};
@@ -389,7 +383,6 @@ static void a_frame_that_is_too_long(void **state)
     struct files f;
     struct err e = {0};
     int fd[2];
-    (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd), 0);
     assert_int_equal(files_open(&f, fd[0], "box", NULL, NULL, &e), 0);
     assert_int_equal(write(fd[1], &h, sizeof(h)), sizeof(h));
@@ -414,7 +407,6 @@ static void names_are_shown_without_effect(void **state)
     struct tree_progress p = {.warn = keep_warning};
     struct err e = {0};
     static struct file_attr a = {.mode = S_IFIFO, .name = "a\033[2Jb\xc2\x9b-\xe2\x80\xae-\xff"};
-    (void)state;
     assert_int_equal(tree_note(&p, &a, &e), 0);
     assert_non_null(strstr(warned, "'a?[2Jb?-?-?'"));
 }
@@ -423,7 +415,6 @@ static void names_are_shown_without_effect(void **state)
 
 static void patches(void **state)
 {
-    (void)state;
     struct spec_patches l = {0}, back = {0};
     struct err e = {0};
     assert_int_equal(spec_patches_add(&l, PATCH_COPY_FILE, "/src/f", "/etc//x/", &e), 0);

@@ -36,40 +36,33 @@ static void note(struct tree_sink *s, const char *what, const struct file_attr *
 
 static int on_dir(struct tree_sink *s, const struct file_attr *a, struct err *e)
 {
-    (void)e;
     note(s, "dir", a);
     return 0;
 }
 
 static int on_leave(struct tree_sink *s, struct err *e)
 {
-    (void)e;
     return buf_printf(&((struct diary *)s)->text, "leave\n");
 }
 
 static int on_file(struct tree_sink *s, const struct file_attr *a, struct err *e)
 {
-    (void)e;
     note(s, "file", a);
     return 0;
 }
 
 static int on_data(struct tree_sink *s, const void *p, size_t n, struct err *e)
 {
-    (void)e;
     return buf_printf(&((struct diary *)s)->text, "data %.*s\n", (int)n, (const char *)p);
 }
 
 static int on_done(struct tree_sink *s, struct err *e)
 {
-    (void)s;
-    (void)e;
     return 0;
 }
 
 static int on_link(struct tree_sink *s, const struct file_attr *a, struct err *e)
 {
-    (void)e;
     note(s, "link", a);
     return 0;
 }
@@ -127,7 +120,6 @@ static void file(struct tb *b, const char *name, const char *data)
 
 static void trees(void **state)
 {
-    (void)state;
     struct tb b = {0};
     tb_add(&b, (struct tb_entry){.name = "./", .type = '5', .mode = 0700});
     tb_add(&b, (struct tb_entry){.name = "./d/", .type = '5', .mode = 0750, .uid = 7, .gid = 8});
@@ -162,7 +154,6 @@ static void trees(void **state)
  * header says otherwise; an empty value brings the field of the header back. */
 static void global_headers(void **state)
 {
-    (void)state;
     struct tb b = {0};
     file(&b, "before", "");
     tb_pax_global(&b, "comment", "abc");
@@ -204,7 +195,6 @@ static void global_headers(void **state)
 
 static void hostile(void **state)
 {
-    (void)state;
     struct tb b = {0};
     refused(&b, ENOMSG, "standard input is empty");
     tb_raw(&b, "text", 4);

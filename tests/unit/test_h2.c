@@ -46,7 +46,6 @@ static ssize_t on_read(nghttp2_session *s, int32_t id, uint8_t *to, size_t most,
 {
     struct peer *p = arg;
     nghttp2_nv t = {(uint8_t *)(uintptr_t) "x-last", (uint8_t *)(uintptr_t) "yes", 6, 3, 0};
-    (void)source;
     size_t n = MIN(most, p->to_send);
     if (p->text)
         memcpy(to, p->text + strlen(p->text) - p->to_send, n);
@@ -68,7 +67,6 @@ static int on_header(nghttp2_session *s, const nghttp2_frame *f, const uint8_t *
                      const uint8_t *value, size_t m, uint8_t flags, void *arg)
 {
     struct peer *p = arg;
-    (void)s;
     return buf_printf(&p->log, "%d %.*s: %.*s%s\n", f->hd.stream_id, (int)n, name, (int)m, value,
                       flags & NGHTTP2_NV_FLAG_NO_INDEX ? "!" : "");
 }
@@ -76,7 +74,6 @@ static int on_header(nghttp2_session *s, const nghttp2_frame *f, const uint8_t *
 static int on_frame(nghttp2_session *s, const nghttp2_frame *f, void *arg)
 {
     struct peer *p = arg;
-    (void)s;
     if (f->hd.type == NGHTTP2_GOAWAY)
         return buf_printf(&p->log, "goaway %u\n", f->goaway.error_code);
     if ((f->hd.type == NGHTTP2_DATA || f->hd.type == NGHTTP2_HEADERS) &&
@@ -89,7 +86,6 @@ static int on_data(nghttp2_session *s, uint8_t flags, int32_t id, const uint8_t 
                    void *arg)
 {
     struct peer *p = arg;
-    (void)flags;
     if (!p->refuses_to_read)
         assert_int_equal(nghttp2_session_consume(s, id, n), 0);
     return buf_append(&p->data, b, n);
@@ -98,7 +94,6 @@ static int on_data(nghttp2_session *s, uint8_t flags, int32_t id, const uint8_t 
 static int on_close(nghttp2_session *s, int32_t id, uint32_t code, void *arg)
 {
     struct peer *p = arg;
-    (void)s;
     return code ? buf_printf(&p->log, "%d reset %u\n", id, code) : 0;
 }
 
@@ -264,7 +259,6 @@ static void reply(struct world *w, int32_t id, const char *name, const char *val
 static void values_reach_the_server_and_are_not_indexed(void **state)
 {
     struct world w;
-    (void)state;
     open_world(&w, "");
     ask(&w, "GET", "x.org", "/a?k=" HOLDER "&b=1", "authorization", "Bearer " HOLDER, false);
     assert_true(has(&w.server, "1 :authority: x.org\n") && has(&w.server, "1 :method: GET\n"));
@@ -287,7 +281,6 @@ static void values_reach_the_server_and_are_not_indexed(void **state)
 static void bodies_stream_within_their_windows(void **state)
 {
     struct world w;
-    (void)state;
     open_world(&w, "");
     w.client.refuses_to_read = w.server.refuses_to_read = true;
     w.client.to_send = w.server.to_send = 3000000;
@@ -313,7 +306,6 @@ static void bodies_stream_within_their_windows(void **state)
 static void values_are_put_into_bodies_and_taken_out(void **state)
 {
     struct world w;
-    (void)state;
     open_world(&w, "");
     w.secret[0].place[0].where = SUBST_BODY;
     w.secret[0].place[1].where = SUBST_RESPONSE;
@@ -336,7 +328,6 @@ static void values_are_put_into_bodies_and_taken_out(void **state)
 static void a_request_waits_for_its_value(void **state)
 {
     struct world w;
-    (void)state;
     open_world(&w, "");
     w.client.to_send = 100000;
     ask(&w, "POST", "x.org", "/", "x-api-key", MINTED, true);
@@ -365,7 +356,6 @@ static void a_request_waits_for_its_value(void **state)
 static void placeholders_elsewhere_are_not_sent(void **state)
 {
     struct world w;
-    (void)state;
     open_world(&w, "");
     ask(&w, "GET", "x.org", "/", "user-agent", HOLDER, false);
     ask(&w, "GET", "x.org", "/" HOLDER, "a", "b", false);
@@ -393,7 +383,6 @@ static void placeholders_in_trailers_are_not_sent(void **state)
 {
     struct world w;
     nghttp2_nv t = nv("x-api-key", HOLDER);
-    (void)state;
     open_world(&w, "");
     nghttp2_nv f[] = {nv(":method", "POST"), nv(":scheme", "https"), nv(":authority", "x.org"),
                       nv(":path", "/")};
@@ -409,7 +398,6 @@ static void placeholders_in_trailers_are_not_sent(void **state)
 static void requests_that_make_no_sense_are_refused(void **state)
 {
     struct world w;
-    (void)state;
     open_world(&w, "");
     ask(&w, "GET", "y.org", "/", "x-api-key", HOLDER, false);
     ask(&w, "GET", "x.org", "/", "host", "y.org", false);
@@ -439,7 +427,6 @@ static void heads_have_a_limit(void **state)
 {
     struct world w;
     char *large = malloc(60001);
-    (void)state;
     memset(large, 'a', 60000);
     large[60000] = '\0';
     open_world(&w, "");
@@ -462,7 +449,6 @@ static void heads_have_a_limit(void **state)
 static void servers_that_reset_hang_up_or_are_not_there(void **state)
 {
     struct world w;
-    (void)state;
     open_world(&w, "");
     ask(&w, "GET", "x.org", "/", "a", "b", false);
     ask(&w, "GET", "x.org", "/", "a", "b", false);
@@ -493,7 +479,6 @@ static void servers_that_reset_hang_up_or_are_not_there(void **state)
 static void responses_that_make_no_sense_become_502(void **state)
 {
     struct world w;
-    (void)state;
     open_world(&w, "");
     ask(&w, "GET", "x.org", "/", "a", "b", false);
     ask(&w, "GET", "x.org", "/", "a", "b", false);
@@ -521,7 +506,6 @@ static void floods_end_the_connection(void **state)
                   {NULL, settings, 0, sizeof(settings) - 1},
                   {post, empty, sizeof(post) - 1, sizeof(empty) - 1},
                   {begun, more, sizeof(begun) - 1, sizeof(more) - 1}};
-    (void)state;
     for (size_t i = 0; i < ARRAY_LEN(floods); i++) {
         struct world w;
         struct buf out = {.limit = 1 << 24};
@@ -546,7 +530,6 @@ static void floods_end_the_connection(void **state)
 static void rapid_resets_end_the_connection(void **state)
 {
     struct world w;
-    (void)state;
     open_world(&w, "");
     for (unsigned i = 0; i < 2000 && !has(&w.client, "goaway"); i++) {
         int32_t id = ask(&w, "GET", "x.org", "/", "a", "b", false);
@@ -564,7 +547,6 @@ static void answers_that_nobody_reads_are_limited(void **state)
     const uint8_t *b;
     int r = 0;
     ssize_t n;
-    (void)state;
     open_world(&w, "");
     for (unsigned i = 0; r == 0 && i < 100000; i++) {
         assert_int_equal(nghttp2_submit_ping(w.client.s, 0, NULL), 0);

@@ -22,7 +22,6 @@ static void extracts(const char *pem, const char *want)
 
 static void certificates(void **state)
 {
-    (void)state;
     extracts("", "");
     extracts("nothing", "");
     extracts(CERT("a") "\n", CERT("a") "\n");

@@ -113,7 +113,6 @@ static void put(const char *name, const char *text)
 
 static int make_tree(void **state)
 {
-    (void)state;
     char command[1024];
     assert_non_null(mkdtemp(root));
     for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
@@ -133,7 +132,6 @@ static int make_tree(void **state)
 
 static int remove_tree(void **state)
 {
-    (void)state;
     return remove_tree_at(AT_FDCWD, root);
 }
 
@@ -201,7 +199,6 @@ static void compare(const char *rules)
 
 static void test_known_rules(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_LEN(fixed); i++)
         compare(fixed[i]);
 }
@@ -212,7 +209,6 @@ static void test_composed_rules(void **state)
     static const char *const pieces[] = {
         "a", "*",    "?",   "foo", "bar", "build", "node_modules", "x",  "[a-f]", "[!a]", ".o", "d",
         "e", "deep", "*.o", "ab",  "c",   "\\*",   "[[:alpha:]]",  "web"};
-    (void)state;
     uint32_t random = 1;
     for (int round = 0; round < 120; round++) {
         char rules[1024] = "";
@@ -245,7 +241,6 @@ static void test_composed_rules(void **state)
 static void test_limits(void **state)
 {
     AUTO_IGNORE struct ignore g = {0};
-    (void)state;
     AUTO_FREE char *text = calloc(1, (size_t)4 * IGNORE_RULES_MAX);
     assert_non_null(text);
     const size_t most = IGNORE_RULES_MAX;
@@ -266,7 +261,6 @@ static void test_hostile_rules(void **state)
 {
     char rules[256] = "", path[700];
     AUTO_IGNORE struct ignore g = {0};
-    (void)state;
     for (size_t at = 0; at < 240; at += 5)
         memcpy(rules + at, "**/a*", 6);
     strcat(rules, "/b"); /* NOLINT(clang-analyzer-security.insecureAPI.strcpy): it fits */

@@ -22,7 +22,6 @@
 
 static void garbage_goes_and_nothing_else(void **state)
 {
-    (void)state;
     struct image_store s;
     open_store(&s);
     (void)put_image(&s, "a", (const char *[]){"base", "a"}, 2);
@@ -48,7 +47,6 @@ static void garbage_goes_and_nothing_else(void **state)
 
 static void an_image_of_a_sandbox_stays(void **state)
 {
-    (void)state;
     struct image_store s;
     struct image_record r = {0};
     struct image_disk d;
@@ -82,7 +80,6 @@ static void an_image_of_a_sandbox_stays(void **state)
 
 static void leftovers_of_crashes_go(void **state)
 {
-    (void)state;
     static const char *const files[] = {
         "refs/.x.json.tmp-1",  "images/.x.json.tmp-1", "docs/.x.tmp-1", "layers/x.1.erofs",
         "layers/x.0.erofs",    "disks/x.1.erofs",      "docs/0123",     "tmp/x.img",
@@ -101,7 +98,6 @@ static void leftovers_of_crashes_go(void **state)
 
 static void local_images_and_downloads_stay_until_asked_for(void **state)
 {
-    (void)state;
     struct image_store s;
     char name[256], hex[DIGEST_HEX_SIZE], keep_text[DIGEST_TEXT_SIZE];
     struct strlist keep = {0};
@@ -131,7 +127,6 @@ static void local_images_and_downloads_stay_until_asked_for(void **state)
 
 static void nothing_goes_while_others_work(void **state)
 {
-    (void)state;
     struct image_store s, other;
     struct err e = {0};
     open_store(&s);
@@ -154,14 +149,11 @@ static void nothing_goes_while_others_work(void **state)
 
 static int used_fails(void *ctx, struct strlist *ret, struct err *e)
 {
-    (void)ctx;
-    (void)ret;
     return err_set(e, EIO, "cannot tell");
 }
 
 static void nothing_goes_when_users_cannot_be_told(void **state)
 {
-    (void)state;
     struct image_store s;
     struct err e = {0};
     open_store(&s);
@@ -192,7 +184,6 @@ static int fetch(void *ctx, struct image_store *s, const struct reference *ref, 
 
 static void pulled_when_it_should_be(void **state)
 {
-    (void)state;
     struct image_ctx ctx = {.cache_dir = store_dir, .fetch = fetch};
     struct image img = IMAGE_INIT, again = IMAGE_INIT;
     struct err e = {0};
@@ -226,7 +217,6 @@ static void pulled_when_it_should_be(void **state)
 
 static void an_image_for_another_machine_is_not_it(void **state)
 {
-    (void)state;
     struct oci_platform other = {.os = (char *)"linux", .architecture = (char *)"riscv64"};
     struct image_ctx ctx = {.cache_dir = store_dir, .platform = &other};
     struct image img = IMAGE_INIT;
@@ -246,7 +236,6 @@ static void an_image_for_another_machine_is_not_it(void **state)
 /* Between finding an image and having a spec on disk that names it, a sandbox holds on to it. */
 static void what_was_resolved_is_not_removed(void **state)
 {
-    (void)state;
     struct image_ctx ctx = {.cache_dir = store_dir};
     struct image img = IMAGE_INIT;
     struct image_store s;
@@ -267,7 +256,6 @@ static void what_was_resolved_is_not_removed(void **state)
 
 static void a_disk_is_metadata_and_layers(void **state)
 {
-    (void)state;
     struct image_store s;
     struct image_disk d;
     struct err e = {0};

@@ -26,7 +26,6 @@ enum { THREADS = 8 };
 
 static void what_was_added_is_found(void **state)
 {
-    (void)state;
     struct image_store s;
     struct image_record r = {0};
     struct err e = {0};
@@ -58,7 +57,6 @@ static void what_was_added_is_found(void **state)
 
 static void layers_are_shared(void **state)
 {
-    (void)state;
     struct image_store s;
     open_store(&s);
     (void)put_image(&s, "a", (const char *[]){"base", "a"}, 2);
@@ -73,7 +71,6 @@ static void layers_are_shared(void **state)
 
 static void a_layer_that_is_there_is_not_opened(void **state)
 {
-    (void)state;
     struct image_store s;
     struct image_layer l = {0};
     struct err e = {0};
@@ -92,7 +89,6 @@ static void a_layer_that_is_there_is_not_opened(void **state)
 
 static void a_wrong_layer_leaves_nothing(void **state)
 {
-    (void)state;
     struct image_store s;
     struct image_layer l = {0};
     struct err e = {0};
@@ -109,7 +105,6 @@ static void a_wrong_layer_leaves_nothing(void **state)
 
 static void documents_must_agree(void **state)
 {
-    (void)state;
     struct image_store s;
     struct image_layer l[2] = {0};
     struct err e = {0};
@@ -147,7 +142,6 @@ static void documents_must_agree(void **state)
 
 static void a_reference_moves(void **state)
 {
-    (void)state;
     struct image_store s;
     struct image_record r = {0};
     struct err e = {0};
@@ -174,7 +168,6 @@ static void a_reference_moves(void **state)
 /* A pull by the digest of an index ends at a manifest of another digest. */
 static void a_digest_may_be_that_of_an_index(void **state)
 {
-    (void)state;
     struct image_store s;
     struct image_record r = {0};
     struct err e = {0};
@@ -193,7 +186,6 @@ static void a_digest_may_be_that_of_an_index(void **state)
 
 static void images_are_listed_by_name(void **state)
 {
-    (void)state;
     struct image_store s;
     struct image_list l = {0};
     struct err e = {0};
@@ -216,7 +208,6 @@ static void images_are_listed_by_name(void **state)
 
 static void what_is_damaged_is_missing_and_made_anew(void **state)
 {
-    (void)state;
     static const char *const parts[] = {"layers", "disks", "docs", "images", "refs"};
     struct image_store s;
     struct image_list l = {0};
@@ -241,7 +232,6 @@ static void what_is_damaged_is_missing_and_made_anew(void **state)
 /* A record can say anything. */
 static void hostile_records(void **state)
 {
-    (void)state;
     static const char *const records[] = {
         "",
         "[]",
@@ -288,7 +278,6 @@ static void *add_in_thread(void *arg)
 
 static void threads_share_the_work(void **state)
 {
-    (void)state;
     struct image_store s;
     pthread_t t[THREADS];
     open_store(&s);
@@ -338,7 +327,6 @@ static pid_t start_adder(const char *text, int *ret_pipe)
 
 static void processes_share_the_work(void **state)
 {
-    (void)state;
     struct image_store s;
     struct image_layer l = {0};
     struct err e = {0};
@@ -363,7 +351,6 @@ static void processes_share_the_work(void **state)
 
 static void a_killed_adder_is_cleaned_up_after(void **state)
 {
-    (void)state;
     struct image_store s;
     struct image_layer l = {0};
     struct err e = {0};

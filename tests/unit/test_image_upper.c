@@ -149,7 +149,6 @@ static void test_grow(void **state)
 {
     struct err e = {0};
     struct stat st;
-    (void)state;
     assert_int_equal(upper_create(cache, dest, "g", UPPER_SIZE_MIN, &e), 0);
     assert_int_equal(upper_grow(dest, "none", 64 << 20, &e), -ENOENT);
     err_clear(&e);

@@ -43,7 +43,6 @@ static int response(const char *text, bool bodiless)
 
 static void requests_are_read(void **state)
 {
-    (void)state;
     assert_int_equal(
         request("POST /a?b HTTP/1.1\r\nHost: x.org\r\nContent-Length: 12\r\nX:  y \t\r\n\r\n"), 0);
     assert_true(http_text_is(head.method, "POST") && http_text_is(head.target, "/a?b"));
@@ -65,7 +64,6 @@ static void requests_are_read(void **state)
 
 static void ambiguous_requests_are_refused(void **state)
 {
-    (void)state;
     static const char *const bad[] = {
         "GET / HTTP/1.1\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
@@ -108,7 +106,6 @@ static void heads_have_limits(void **state)
 {
     size_t seen = 0;
     char *text = malloc(HTTP_HEAD_MAX + 10);
-    (void)state;
     assert_non_null(text);
     memset(text, 'a', HTTP_HEAD_MAX + 10);
     assert_int_equal(http_head_end(text, HTTP_HEAD_MAX - 1, &seen), 0);
@@ -118,7 +115,6 @@ static void heads_have_limits(void **state)
 
 static void responses_are_read(void **state)
 {
-    (void)state;
     assert_int_equal(response("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", false), 0);
     assert_true(head.status == 200 && head.framing == HTTP_LENGTH);
     assert_int_equal(response("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", true), 0);
@@ -166,7 +162,6 @@ static const char *walk(const char *text, size_t *data)
 static void chunks_are_read(void **state)
 {
     size_t n;
-    (void)state;
     assert_string_equal(walk("5\r\nhello\r\n00A\r\n0123456789\r\n0\r\nA: b\r\n\r\nrest", &n),
                         "rest");
     assert_int_equal(n, 15);
@@ -199,7 +194,6 @@ static struct subst subst = {secrets, 2};
 
 static int prepare(void **state)
 {
-    (void)state;
     assert_int_equal(
         spec_bound_parse(
             "KEY@api.x.org,*.y.org/v1/,in=query:k,in=header:X-Mine,placeholder=" HOLDER,
@@ -233,7 +227,6 @@ static int sent(const char *host, const char *line, const char *fields, const ch
 
 static void values_take_their_places(void **state)
 {
-    (void)state;
     assert_int_equal(sent("api.x.org", "GET /a", "Authorization: Bearer " HOLDER "\r\n",
                           "\r\nAuthorization: Bearer VALUE&1\r\n\r\n"),
                      0);
@@ -258,7 +251,6 @@ static void values_take_their_places(void **state)
 
 static void placeholders_elsewhere_are_violations(void **state)
 {
-    (void)state;
     static const char *const fields[] = {
         "Cookie: " HOLDER "\r\n",  "User-Agent: x" HOLDER "\r\n",    HOLDER ": x\r\n",
         "X-Other: " HOLDER "\r\n", "Origin: https://" HOLDER "\r\n",
@@ -286,7 +278,6 @@ static void placeholders_elsewhere_are_violations(void **state)
 
 static void values_do_not_make_a_head_too_long(void **state)
 {
-    (void)state;
     static char large[5000];
     memset(large, 'x', sizeof(large));
     secrets[0].value = large;
@@ -298,7 +289,6 @@ static void values_do_not_make_a_head_too_long(void **state)
 static void placeholders_are_found_across_pieces(void **state)
 {
     static const char text[] = "some text before " HOLDER " and after";
-    (void)state;
     for (size_t cut = 1; cut < sizeof(text) - 1; cut++)
         for (size_t step = 1; step < 40; step += 13) {
             struct subst_search x = {.n = 0};
@@ -345,7 +335,6 @@ static void values_are_swapped_across_pieces(void **state)
     struct subst s = {x, 2};
     uint64_t allowed;
     char why[SUBST_TEXT_MAX];
-    (void)state;
     x[0].place[0] = (struct subst_place){.where = SUBST_BODY};
     x[0].n_places = 1;
     x[0].value = "v\"&1";
@@ -383,7 +372,6 @@ static void values_that_come_back_are_scrubbed(void **state)
     struct swap w = {0};
     struct subst_secret x = secrets[0];
     struct subst s = {&x, 1};
-    (void)state;
     x.value = "0123456789";
     x.value_len = 10;
     x.n_places = 0;
@@ -406,7 +394,6 @@ static void a_configuration_arrives(void **state)
     struct config_writer w;
     struct config *c = NULL;
     int pair[2];
-    (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
     assert_int_equal(config_begin(&w, 1 << 20), 0);
     config_secret(&w, "KEY", HOLDER, "value");
@@ -484,7 +471,6 @@ static void a_kept_value_goes_nowhere_else(void **state)
     struct config *moved = tell_for("KEY", NULL, "evil.org", "PEM");
     struct config *distrusted = tell_for("KEY", NULL, "x.org", "EVIL");
     struct config *placed = tell("KEY", NULL), *twice = tell("KEY", NULL);
-    (void)state;
     assert_int_equal(config_inherit(moved, old, &name), -EPERM);
     assert_null(moved->subst.secret[0].value);
     placed->subst.secret[0].place[0] = (struct subst_place){.where = SUBST_BODY};
@@ -514,7 +500,6 @@ static void a_change_keeps_values(void **state)
     const char *name = NULL;
     struct config *old = tell("KEY", "value"), *kept = tell("KEY", NULL);
     struct config *unknown = tell("OTHER", NULL), *again = tell("KEY", NULL);
-    (void)state;
     assert_null(kept->subst.secret[0].value);
     assert_int_equal(config_inherit(kept, old, &name), 0);
     assert_int_equal(config_inherit(unknown, old, &name), -ENOENT);
@@ -533,7 +518,6 @@ static void strangers_are_found_and_cut(void **state)
     static const char names[][SUBST_NAME_MAX] = {"OTHER", "KEY"};
     const char *name = NULL;
     struct config *old = tell("KEY", "value"), *c = tell("KEY", NULL);
-    (void)state;
     assert_int_equal(config_inherit(c, old, &name), 0);
     assert_null(config_stranger(c, names, 2));
     config_cut(c, names, 2);
@@ -562,7 +546,6 @@ static void bindings_are_checked(void **state)
 {
     struct spec_bound b = {0};
     struct subst_secret x;
-    (void)state;
     static const char *const bad[] = {
         "KEY",
         "@x.org",

@@ -56,7 +56,6 @@ static int load(const struct fake_kernel *k)
 
 static void test_kernel_is_loaded(void **state)
 {
-    (void)state;
     struct memory m;
     memory_make(&m);
     struct fake_kernel k = fake_kernel();
@@ -73,7 +72,6 @@ static void test_kernel_is_loaded(void **state)
 /* Mapped or read, the guest sees the same; what it writes is its own. */
 static void test_kernel_is_mapped(void **state)
 {
-    (void)state;
     enum { FILE_SIZE = 4 * 4096 + 100 };
     struct fake_kernel k = fake_kernel();
     uint8_t *bytes = malloc(FILE_SIZE), *ram;
@@ -102,7 +100,6 @@ static void test_kernel_is_mapped(void **state)
 
 static void test_wrong_files(void **state)
 {
-    (void)state;
     struct fake_kernel k = fake_kernel();
     assert_int_equal(load(&k), 0);
     k.eh.e_machine = EM_AARCH64;
@@ -133,7 +130,6 @@ static void test_wrong_files(void **state)
 
 static void test_segments_stay_inside(void **state)
 {
-    (void)state;
     struct fake_kernel k = fake_kernel();
     k.load.p_memsz = RAM;
     assert_int_equal(load(&k), 0);
@@ -153,7 +149,6 @@ static void test_segments_stay_inside(void **state)
 
 static void test_notes(void **state)
 {
-    (void)state;
     struct fake_kernel k = fake_kernel();
     k.nh.n_type = 17;
     assert_int_equal(load(&k), -ENOEXEC);
@@ -177,7 +172,6 @@ static void test_notes(void **state)
 
 static void test_memory_layout(void **state)
 {
-    (void)state;
     static const uint64_t gib = 1ULL << 30;
     struct arch_ram r[ARCH_RAM_MAX];
     assert_int_equal(arch_ram_layout(gib, r), 1);
@@ -202,7 +196,6 @@ static uint64_t word(const uint8_t *p, unsigned n)
 
 static void test_start_info(void **state)
 {
-    (void)state;
     uint8_t *ram = calloc(1, RAM);
     struct guest_mem mem = {0};
     assert_int_equal(guest_mem_add(&mem, 0, RAM, ram), 0);
@@ -242,7 +235,6 @@ static uint8_t sum_of(const uint8_t *p, size_t n)
 
 static void test_mptable(void **state)
 {
-    (void)state;
     static const uint8_t sizes[] = {20, 8, 8, 8, 8};
     for (unsigned n = 1; n <= ARCH_CPUS_MAX; n++) {
         uint8_t t[1024];
@@ -298,7 +290,6 @@ static const struct kvm_cpuid_entry2 *leaf(const struct x86_cpuid *c, uint32_t f
 
 static void test_cpuid(void **state)
 {
-    (void)state;
     enum { ALL = -1 };
     const struct kvm_cpuid_entry2 host[] = {
         {.function = 0, .eax = 0x1f},
@@ -355,7 +346,6 @@ static void test_cpuid(void **state)
 
 static void test_cpuid_is_full(void **state)
 {
-    (void)state;
     struct x86_cpuid *c = calloc(1, sizeof(*c));
     c->nent = UINT32_MAX;
     for (unsigned i = 0; i < X86_CPUID_MAX; i++)
@@ -369,7 +359,6 @@ static void test_cpuid_is_full(void **state)
 
 static void test_cmdline(void **state)
 {
-    (void)state;
     struct engine_params p = {.init = "/init", .n_devices = 2};
     char line[KVM_CMDLINE_MAX];
     assert_int_equal(kvm_cmdline(line, sizeof(line), &p), 0);

@@ -56,8 +56,6 @@ static void on_console(void *ctx, const char *p, size_t n)
 
 static void on_broken(void *ctx, const char *what)
 {
-    (void)ctx;
-    (void)what;
 }
 
 static const struct engine_events events = {
@@ -107,8 +105,6 @@ static void teardown(struct bench *b)
 
 static int idle(unsigned cpu, unsigned step, struct kvm_run *run)
 {
-    (void)cpu;
-    (void)step;
     return fake_wait(run);
 }
 
@@ -159,7 +155,6 @@ static int up_then(unsigned cpu, unsigned step, struct kvm_run *run,
 
 static void test_kill(void **state)
 {
-    (void)state;
     for (unsigned n = 1; n <= ARCH_CPUS_MAX; n *= 2) {
         struct bench b;
         struct err e = {0};
@@ -183,7 +178,6 @@ static void test_kill(void **state)
 
 static void test_free_of_a_running_one(void **state)
 {
-    (void)state;
     struct bench b;
     struct err e = {0};
     setup(&b, idle, 4);
@@ -194,44 +188,33 @@ static void test_free_of_a_running_one(void **state)
 
 static int triple_fault(unsigned cpu, unsigned step, struct kvm_run *run)
 {
-    (void)step;
     return cpu == 1 ? reason(run, KVM_EXIT_SHUTDOWN) : fake_wait(run);
 }
 
 static int fail_entry(unsigned cpu, unsigned step, struct kvm_run *run)
 {
-    (void)cpu;
-    (void)step;
     run->fail_entry.hardware_entry_failure_reason = 0x80000021;
     return reason(run, KVM_EXIT_FAIL_ENTRY);
 }
 
 static int internal_error(unsigned cpu, unsigned step, struct kvm_run *run)
 {
-    (void)cpu;
-    (void)step;
     run->internal.suberror = KVM_INTERNAL_ERROR_EMULATION;
     return reason(run, KVM_EXIT_INTERNAL_ERROR);
 }
 
 static int unknown_reason(unsigned cpu, unsigned step, struct kvm_run *run)
 {
-    (void)cpu;
-    (void)step;
     return reason(run, 4711);
 }
 
 static int bad_memory(unsigned cpu, unsigned step, struct kvm_run *run)
 {
-    (void)cpu;
-    (void)step;
-    (void)run;
     return -EFAULT;
 }
 
 static void test_crashes(void **state)
 {
-    (void)state;
     static const struct {
         fake_script script;
         const char *says;
@@ -261,7 +244,6 @@ static int reset_then_reboot(unsigned step, struct kvm_run *run)
 
 static int reboot_in_use(unsigned step, struct kvm_run *run)
 {
-    (void)step;
     return reason(run, KVM_EXIT_SHUTDOWN);
 }
 
@@ -277,7 +259,6 @@ static int panic(unsigned cpu, unsigned step, struct kvm_run *run)
 
 static void test_reboot_is_orderly_when_devices_were_given_up(void **state)
 {
-    (void)state;
     struct bench b;
     setup(&b, orderly_reboot, 2);
     run_to_the_end(&b);
@@ -305,7 +286,6 @@ static int power_off(unsigned cpu, unsigned step, struct kvm_run *run)
 
 static void test_halt_after_devices_is_power_off(void **state)
 {
-    (void)state;
     struct bench b;
     setup(&b, power_off, 1);
     run_to_the_end(&b);
@@ -319,7 +299,6 @@ static void test_halt_after_devices_is_power_off(void **state)
 static int say_hello(unsigned cpu, unsigned step, struct kvm_run *run)
 {
     static const char text[] = "Kernel panic\n";
-    (void)cpu;
     if (step == sizeof(text) - 1)
         return reason(run, KVM_EXIT_SHUTDOWN);
     run->io.direction = KVM_EXIT_IO_OUT;
@@ -333,7 +312,6 @@ static int say_hello(unsigned cpu, unsigned step, struct kvm_run *run)
 
 static void test_console(void **state)
 {
-    (void)state;
     struct bench b;
     setup(&b, say_hello, 1);
     run_to_the_end(&b);
@@ -343,7 +321,6 @@ static void test_console(void **state)
 
 static int flood(unsigned cpu, unsigned step, struct kvm_run *run)
 {
-    (void)cpu;
     if (step == 5000)
         return reason(run, KVM_EXIT_SHUTDOWN);
     run->io.direction = KVM_EXIT_IO_OUT;
@@ -358,7 +335,6 @@ static int flood(unsigned cpu, unsigned step, struct kvm_run *run)
 /* Nobody reads it while it is written: it is bounded, and its end is kept. */
 static void test_console_flood(void **state)
 {
-    (void)state;
     struct bench b;
     struct err e = {0};
     setup(&b, flood, 1);
@@ -378,7 +354,6 @@ static int sweep(unsigned cpu, unsigned step, struct kvm_run *run)
 {
     static const uint64_t addresses[] = {0,          0xcffffffc, 0xd0010000,    0xfec00000,
                                          0xfffffffc, 1ULL << 40, UINT64_MAX - 3};
-    (void)cpu;
     uint8_t *data = (uint8_t *)run + 4096;
     if (step > 0 && step <= 0x20000 && (step - 1) / 2 != 0x3f9 && (step - 1) / 2 != 0x3fd &&
         (step - 1) % 2 == 0 && data[0] != 0xff)
@@ -408,7 +383,6 @@ static int sweep(unsigned cpu, unsigned step, struct kvm_run *run)
 
 static void test_sweep(void **state)
 {
-    (void)state;
     struct bench b;
     wrong = 0;
     setup(&b, sweep, 1);
@@ -423,7 +397,6 @@ static void test_sweep(void **state)
 /* A device whose loop does not turn: the CPU waits, and the end of the guest frees it. */
 static void test_kill_while_a_cpu_waits_for_a_loop(void **state)
 {
-    (void)state;
     struct bench b;
     struct loop stuck;
     struct err e = {0};
@@ -455,7 +428,6 @@ static unsigned open_files(void)
  * or the engine can do without it. */
 static void test_every_call_fails_once(void **state)
 {
-    (void)state;
     struct bench b;
     struct err e = {0};
     setup(&b, idle, 3);
@@ -486,7 +458,6 @@ static void test_every_call_fails_once(void **state)
 
 static void test_too_many_cpus(void **state)
 {
-    (void)state;
     struct bench b;
     struct err e = {0};
     setup(&b, idle, ARCH_CPUS_MAX + 1);
@@ -498,7 +469,6 @@ static void test_too_many_cpus(void **state)
 
 static void test_more_memory_than_the_cpu_addresses(void **state)
 {
-    (void)state;
     struct bench b;
     struct err e = {0};
     setup(&b, idle, 1);

@@ -24,8 +24,6 @@ static char dir[] = "/tmp/msb-probe-XXXXXX", path[64], file[96];
 
 static int done(unsigned cpu, unsigned step, struct kvm_run *run)
 {
-    (void)cpu;
-    (void)step;
     run->exit_reason = KVM_EXIT_IO;
     run->io.port = 0xf4;
     return 0;
@@ -33,19 +31,14 @@ static int done(unsigned cpu, unsigned step, struct kvm_run *run)
 
 static int crawls(unsigned cpu, unsigned step, struct kvm_run *run)
 {
-    (void)cpu;
-    (void)step;
     volatile unsigned spin = 0;
     for (;;) /* uses CPU time: it is slow, the host is not busy */
         spin++;
-    (void)run;
     return 0;
 }
 
 static int other_exit(unsigned cpu, unsigned step, struct kvm_run *run)
 {
-    (void)cpu;
-    (void)step;
     run->exit_reason = KVM_EXIT_SHUTDOWN;
     return 0;
 }
@@ -64,7 +57,6 @@ static void probe(fake_script script, unsigned fail_at, bool fresh, struct kvm_p
 
 static int setup(void **state)
 {
-    (void)state;
     (void)unlink(file);
     (void)chmod(path, 0700);
     return 0;
@@ -72,7 +64,6 @@ static int setup(void **state)
 
 static void test_native(void **state)
 {
-    (void)state;
     struct kvm_probe p;
     struct err e;
     struct stat st;
@@ -90,7 +81,6 @@ static void test_native(void **state)
 
 static void test_slow(void **state)
 {
-    (void)state;
     struct kvm_probe p;
     struct err e;
     char speed[80];
@@ -104,7 +94,6 @@ static void test_slow(void **state)
 
 static void test_every_call_fails_once(void **state)
 {
-    (void)state;
     struct kvm_probe p;
     struct err e;
     for (unsigned n = 1; n <= 9; n++) {
@@ -130,7 +119,6 @@ static void put(const char *text, mode_t mode)
 /* The verdict would be "slow" if any of these were believed. */
 static void test_memory_that_is_not_to_be_trusted(void **state)
 {
-    (void)state;
     struct kvm_probe p;
     struct err e;
     char good[512], text[512];
@@ -173,7 +161,6 @@ static void test_memory_that_is_not_to_be_trusted(void **state)
 
 static void test_device_that_is_not_there(void **state)
 {
-    (void)state;
     int fd = -1;
     struct err e = {0};
     kvm_device_path("/nonexistent/kvm");
@@ -184,7 +171,6 @@ static void test_device_that_is_not_there(void **state)
 
 static void test_device_that_is_not_ours(void **state)
 {
-    (void)state;
     int fd = -1;
     struct err e = {0};
     if (geteuid() == 0 && seteuid(65534) < 0)

@@ -32,7 +32,6 @@ static size_t ask_bytes(uint8_t *out, uint16_t id, const char *name, uint16_t ty
 
 static void test_question(void **state)
 {
-    (void)state;
     uint8_t m[DNS_UDP_PLAIN];
     struct dns_question q;
     size_t n = ask_bytes(m, 77, "WWW.Example.com", DNS_AAAA, 0);
@@ -56,7 +55,6 @@ static void test_question(void **state)
 
 static void test_bad_names(void **state)
 {
-    (void)state;
     struct dns_question q;
     static const struct {
         const char *bytes;
@@ -96,7 +94,6 @@ static void test_bad_names(void **state)
 
 static void test_records_round_trip(void **state)
 {
-    (void)state;
     struct dns_question q = {.id = 5, .type = DNS_A, .name = "a.b", .edns = true};
     struct dns_record in[] = {
         {.name = "a.b", .type = DNS_CNAME, .ttl = 9, .target = "c.d"},
@@ -143,7 +140,6 @@ static void test_records_round_trip(void **state)
 
 static void test_pins(void **state)
 {
-    (void)state;
     struct pins *p = pins_new();
     struct net_addr a, b;
     const uint64_t s = 1000000000ULL;
@@ -198,9 +194,6 @@ static void on_decided(void *ctx, const char *name, uint16_t type, const struct 
                        bool filtered)
 {
     struct fix *x = ctx;
-    (void)name;
-    (void)type;
-    (void)a;
     x->decided++;
     x->filtered = filtered;
 }

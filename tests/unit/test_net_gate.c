@@ -116,7 +116,6 @@ static bool may(struct fix *x, const char *peer, uint8_t proto, uint16_t port)
 static void test_default_of_public(void **state)
 {
     struct fix x;
-    (void)state;
     start(&x, "allow@public", false);
     assert_true(may(&x, "93.184.216.34", PROTO_TCP, 443));
     assert_true(may(&x, "93.184.216.34", PROTO_UDP, 443));
@@ -134,7 +133,6 @@ static void test_default_of_public(void **state)
 static void test_names_open_what_was_resolved(void **state)
 {
     struct fix x;
-    (void)state;
     start(&x, "allow@example.com", false);
     assert_false(may(&x, "93.184.216.34", PROTO_TCP, 443)); /* known by heart */
     assert_int_equal(resolve(&x, "example.com", "93.184.216.34"), 1);
@@ -167,7 +165,6 @@ static bool shows(struct fix *x, const char *peer, const char *name)
 static void test_shown_names(void **state)
 {
     struct fix x;
-    (void)state;
     for (unsigned strict = 0; strict < 2; strict++) {
         start(&x, "allow@example.com,allow@*.good.org", strict);
         assert_int_equal(resolve(&x, "example.com", "93.184.216.34"), 1);
@@ -195,7 +192,6 @@ static void test_hosts_to_look_into(void **state)
     static const struct gate_host hosts[] = {{.name = "api.example.com"},
                                              {.name = "good.org", .suffix = true},
                                              {.name = "not.good.org", .bypass = true}};
-    (void)state;
     start(&x, "allow@public", false);
     struct gate_host *list = malloc(sizeof(hosts));
     assert_non_null(list);
@@ -248,7 +244,6 @@ static bool shows_by_address(struct fix *x, const char *name, enum sniff_kind ki
 static void test_denied_names_are_not_shown(void **state)
 {
     struct fix x;
-    (void)state;
     for (unsigned strict = 0; strict < 2; strict++) {
         start(&x, "allow@fine.evil.com,deny@*.evil.com,deny@two.org:tcp:80,allow@public", strict);
         assert_true(may(&x, "93.184.216.34", PROTO_TCP, 443));
@@ -278,7 +273,6 @@ static void test_denied_names_are_not_shown(void **state)
 static void test_strict_opens_what_can_show_a_name(void **state)
 {
     struct fix x;
-    (void)state;
     start(&x, "allow@example.com,allow@example.com:udp:7,allow@icmp.org:icmpv4", true);
     assert_int_equal(resolve(&x, "example.com", "93.184.216.34"), 1);
     assert_int_equal(resolve(&x, "icmp.org", "93.184.216.35"), 1);
@@ -306,7 +300,6 @@ static void test_the_host(void **state)
     struct net_end at;
     socklen_t n = sizeof(s);
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    (void)state;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
     assert_int_equal(listen(fd, 4), 0);
@@ -342,7 +335,6 @@ static void test_policy_changes(void **state)
     struct fix x;
     struct policy p;
     struct err e = {0};
-    (void)state;
     start(&x, "allow@public", false);
     assert_true(may(&x, "93.184.216.34", PROTO_TCP, 443));
     policy_init(&p);
@@ -359,7 +351,6 @@ static void test_explanations(void **state)
     struct explain_target t;
     struct explain_answer a;
     struct err e = {0};
-    (void)state;
     start(&x, "deny@93.184.216.35,allow@example.com:tcp:443,allow@other.com", false);
     assert_int_equal(explain_parse("https://example.com/", false, &t, &e), 0);
     gate_explain(x.gate, &t, &a); /* never resolved: what would be */

@@ -27,7 +27,6 @@ static uint64_t fake_now(void)
 
 static int setup(void **state)
 {
-    (void)state;
     (void)snprintf(dir, sizeof(dir), "/tmp/msb-test-XXXXXX");
     if (!mkdtemp(dir) || loop_init(&loop) < 0)
         return -1;
@@ -37,7 +36,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     static const char *const names[] = {"net.log", "net.log.1", "net.log.2"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         (void)unlinkat(logs_fd, names[i], 0);
@@ -87,7 +85,6 @@ static size_t read_back(struct net_record *to, size_t max)
 
 static void test_round_trip(void **state)
 {
-    (void)state;
     struct net_log l;
     struct net_record r[4];
     open_log(&l);
@@ -139,7 +136,6 @@ static void test_round_trip(void **state)
 
 static void test_guest_bytes_are_escaped(void **state)
 {
-    (void)state;
     struct net_log l;
     struct net_record r;
     open_log(&l);
@@ -155,7 +151,6 @@ static void test_guest_bytes_are_escaped(void **state)
 
 static void test_equal_denials_are_counted(void **state)
 {
-    (void)state;
     struct net_log l;
     struct net_record r[8];
     open_log(&l);
@@ -182,7 +177,6 @@ static void test_equal_denials_are_counted(void **state)
 
 static void test_floods_are_bounded(void **state)
 {
-    (void)state;
     struct net_log l;
     static struct net_record r[8192];
     enum { FLOOD = 65535 };
@@ -211,7 +205,6 @@ static void test_floods_are_bounded(void **state)
 
 static void test_full_log_is_silent(void **state)
 {
-    (void)state;
     struct net_log l;
     open_log(&l);
     l.w.broken = -ENOSPC;
@@ -236,7 +229,6 @@ static int read_line(const char *line, struct net_record *r)
 
 static void test_hostile_lines(void **state)
 {
-    (void)state;
     struct net_record r;
 #define T "{\"t\":\"2026-01-02T03:04:05Z\","
     assert_int_equal(read_line("{\"kind\":\"flow\"}", &r), -EINVAL);

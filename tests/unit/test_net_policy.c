@@ -21,7 +21,6 @@ static struct net_addr addr(const char *s)
 
 static void test_classes(void **state)
 {
-    (void)state;
     static const struct {
         const char *addr;
         enum addr_class class;
@@ -104,7 +103,6 @@ static void test_classes(void **state)
 
 static void test_good_rules(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         enum target_kind kind;
@@ -148,7 +146,6 @@ static void test_good_rules(void **state)
 
 static void test_bad_rules(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *says, *hint;
     } cases[] = {
@@ -198,7 +195,6 @@ static void test_bad_rules(void **state)
 
 static void test_profiles(void **state)
 {
-    (void)state;
     struct policy p;
     struct err e = {0};
     policy_init(&p);
@@ -216,7 +212,6 @@ static void test_profiles(void **state)
 
 static void test_limit(void **state)
 {
-    (void)state;
     struct policy p;
     struct err e = {0};
     policy_init(&p);
@@ -232,7 +227,6 @@ static void test_limit(void **state)
 static bool named(void *ctx, const struct net_addr *peer, bool suffix, const char *name)
 {
     struct net_addr a = addr("93.184.216.34"), b = addr("10.0.0.5");
-    (void)ctx;
     return (addr_equal(peer, &a) || addr_equal(peer, &b)) &&
            policy_name_matches("www.example.com", name, suffix);
 }
@@ -257,7 +251,6 @@ static struct policy_answer ask(const char *rules, const char *peer, uint8_t pro
 
 static void test_decisions(void **state)
 {
-    (void)state;
     static const struct {
         const char *rules, *peer;
         uint8_t proto;
@@ -315,7 +308,6 @@ static void test_decisions(void **state)
 
 static void test_names(void **state)
 {
-    (void)state;
     static const struct {
         const char *rules, *name;
         bool allow;
@@ -349,7 +341,6 @@ static void test_names(void **state)
 
 static void test_addresses_that_rules_name(void **state)
 {
-    (void)state;
     struct policy p;
     struct err e = {0};
     struct net_addr a = addr("10.0.0.5"), b = addr("10.1.0.5"), c = addr("127.0.0.1");
@@ -384,7 +375,6 @@ static void test_targets(void **state)
                                       "x.y:65536", "x.y:http",       "[1.2.3.4]", "[2001:db8::1",
                                       "1.2.3",     "1.2.3.4.5",      "foo://x.y", "[::1]x",
                                       "x..y",      "http://a/b@c:x", "::1::"};
-    (void)state;
     for (size_t i = 0; i < ARRAY_LEN(good); i++) {
         struct explain_target t;
         struct err e = {0};
@@ -428,7 +418,6 @@ static void test_explained_by_policy(void **state)
         {"allow@10.0.0.0/8", "10.1.2.3", false, false, true},
         {"allow@example.com", "1.2.3.4", false, false, false}, /* never resolved */
     };
-    (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct policy p;
         struct err e = {0};

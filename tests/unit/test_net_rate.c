@@ -18,7 +18,6 @@
 static void test_bucket_fills_with_time(void **state)
 {
     struct bucket b;
-    (void)state;
     bucket_init(&b, 1000, S(1), 1000, 0, S(10));
     assert_int_equal(bucket_level(&b, S(10)), 1000);
     bucket_take(&b, 1000);
@@ -36,7 +35,6 @@ static void test_bucket_loses_no_fractions(void **state)
 {
     struct bucket b;
     uint64_t now = 7, sum = 0;
-    (void)state;
     bucket_init(&b, 3, S(1), 3, 0, now);
     bucket_take(&b, 3);
     for (unsigned i = 0; i < 10000; i++) { /* a token takes 333,333,333.3 ns */
@@ -51,7 +49,6 @@ static void test_bucket_loses_no_fractions(void **state)
 static void test_bucket_debt_is_bounded(void **state)
 {
     struct bucket b;
-    (void)state;
     bucket_init(&b, 100, S(1), 100, 0, 0);
     bucket_take(&b, 150); /* one packet that was larger */
     assert_int_equal(bucket_level(&b, 0), 0);
@@ -64,7 +61,6 @@ static void test_bucket_debt_is_bounded(void **state)
 static void test_bucket_burst_is_spent_once(void **state)
 {
     struct bucket b;
-    (void)state;
     bucket_init(&b, 100, S(1), 100, 900, 0);
     assert_int_equal(bucket_level(&b, S(5)), 1000);
     bucket_take(&b, 950);
@@ -74,7 +70,6 @@ static void test_bucket_burst_is_spent_once(void **state)
 static void test_bucket_extremes(void **state)
 {
     struct bucket b;
-    (void)state;
     bucket_init(&b, UINT64_MAX, 1, UINT64_MAX, UINT64_MAX, 0);
     assert_int_equal(bucket_level(&b, UINT64_MAX), 2 * BUCKET_MAX);
     bucket_take(&b, UINT64_MAX);
@@ -94,7 +89,6 @@ static void test_grants(void **state)
 {
     struct rate r;
     struct rate_limits l = {.bytes = {.amount = 16000, .period_ms = 1000}};
-    (void)state;
     rate_init(&r, &l, 0);
     assert_int_equal(rate_grant(&r, 100000, 1460, 0), 2000); /* an eighth at once */
     rate_charge(&r, 15000, 11);
@@ -108,7 +102,6 @@ static void test_grants_of_packets(void **state)
 {
     struct rate r;
     struct rate_limits l = {.packets = {.amount = 10, .period_ms = 1000}};
-    (void)state;
     rate_init(&r, &l, 0);
     assert_int_equal(rate_grant(&r, 100000, 1000, 0), 10000);
     rate_charge(&r, 10000, 10);
@@ -121,7 +114,6 @@ static void test_grants_below_a_packet(void **state)
 {
     struct rate r;
     struct rate_limits l = {.bytes = {.amount = 100, .period_ms = 1000}};
-    (void)state;
     rate_init(&r, &l, 0);
     assert_int_equal(rate_grant(&r, 5000, 1460, 0), 100);
     rate_charge(&r, 100, 1);

@@ -51,7 +51,6 @@ static int read_answer(const struct answer *a, size_t n)
 static void test_answers(void **state)
 {
     struct answer a = route_answer(RTN_LOCAL);
-    (void)state;
     assert_int_equal(read_answer(&a, a.h.nlmsg_len), RTN_LOCAL);
     assert_int_equal(route_read((const uint8_t *)&a, a.h.nlmsg_len, SEQ + 1), -EAGAIN);
     for (size_t n = 0; n < a.h.nlmsg_len; n++) /* cut anywhere */
@@ -90,7 +89,6 @@ static void test_behind_the_filter(void **state)
 {
     struct route r;
     int status = 0;
-    (void)state;
     SKIP_UNDER_SANITIZER();
     assert_int_equal(route_open(&r), 0);
     pid_t pid = fork();

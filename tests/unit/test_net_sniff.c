@@ -59,7 +59,6 @@ static void check(const uint8_t *p, size_t n, enum sniff_kind kind, const char *
 
 static void test_tls(void **state)
 {
-    (void)state;
     uint8_t b[2048];
     size_t n = hello(b, "WWW.Example.com", 4096, 1);
     check(b, n, SNIFF_TLS, "www.example.com");
@@ -92,7 +91,6 @@ static void http(const char *text, enum sniff_kind kind, const char *name)
 
 static void test_http(void **state)
 {
-    (void)state;
     http("GET / HTTP/1.1\r\nHost: Example.com\r\n\r\n", SNIFF_HTTP, "example.com");
     http("POST /x HTTP/1.0\r\nA: b\r\nhOST:example.com:8080\r\n\r\nbody", SNIFF_HTTP,
          "example.com");
@@ -114,7 +112,6 @@ static void test_http(void **state)
 /* What some servers take for a request to another host. */
 static void test_http_tricks(void **state)
 {
-    (void)state;
     static const char *const broken[] = {
         "GET / HTTP/1.1\r\nHost: a.b\r\nHost: c.d\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a.b\r\n c.d\r\n\r\n",

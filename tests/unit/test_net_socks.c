@@ -51,7 +51,6 @@ static void test_plain(void **state)
     struct socks_config c = {.version = 5};
     struct net_end to = end("93.184.216.34", 443);
     struct socks s;
-    (void)state;
     socks_begin(&s, &c, &to);
     expect_out(&s, "\5\1\0", 3);
     assert_int_equal(feed(&s, "\5\0", 2), 2);
@@ -65,7 +64,6 @@ static void test_ipv6_and_names_in_answers(void **state)
     struct socks_config c = {.version = 5};
     struct net_end to = end("2001:db8::7", 80);
     struct socks s;
-    (void)state;
     for (unsigned i = 0; i < 2; i++) {
         socks_begin(&s, &c, &to);
         s.out_done = s.out_len;
@@ -91,7 +89,6 @@ static void test_password(void **state)
     struct socks_config c = {.version = 5, .user = "me", .password = "geheim"};
     struct net_end to = end("93.184.216.34", 443);
     struct socks s;
-    (void)state;
     socks_begin(&s, &c, &to);
     expect_out(&s, "\5\2\0\2", 4);
     feed(&s, "\5\2", 2);
@@ -120,7 +117,6 @@ static void test_version_4(void **state)
     struct socks_config c = {.version = 4, .user = "id"};
     struct net_end to = end("93.184.216.34", 443), to6 = end("2001:db8::7", 80);
     struct socks s;
-    (void)state;
     socks_begin(&s, &c, &to);
     expect_out(&s, "\4\1\1\xbb\x5d\xb8\xd8\x22id\0", 11);
     assert_int_equal(feed(&s,
@@ -149,7 +145,6 @@ static void test_refusals(void **state)
     struct socks_config c = {.version = 5};
     struct net_end to = end("93.184.216.34", 443);
     struct socks s;
-    (void)state;
     for (unsigned i = 1; i < ARRAY_LEN(codes); i++) {
         uint8_t reply[] = {5, (uint8_t)i, 0, 1};
         socks_begin(&s, &c, &to);
@@ -188,7 +183,6 @@ static void test_any_answer(void **state)
     static const uint8_t good[] = {5, 2, 1, 0, 5, 0, 0, 3, 2, 'a', 'b', 1, 2};
     struct socks_config c = {.version = 5, .user = "me", .password = "x"};
     struct net_end to = end("93.184.216.34", 443);
-    (void)state;
     for (size_t at = 0; at < sizeof(good); at++)
         for (unsigned value = 0; value < 256; value++)
             for (size_t piece = 1; piece <= 4; piece++) {

@@ -64,7 +64,6 @@ static enum net_passage on_named(void *ctx, const struct net_flow_id *id, uint64
     struct fix *x = ctx;
     assert_int_equal(tag, 42);
     assert_int_equal(kind, SNIFF_HTTP);
-    (void)id;
     (void)snprintf(x->name, sizeof(x->name), "%s", name);
     return x->allow_name;
 }
@@ -73,7 +72,6 @@ static void on_ended(void *ctx, const struct net_flow_id *id, uint64_t tag,
                      const struct net_flow_end *e)
 {
     struct fix *x = ctx;
-    (void)id;
     assert_int_equal(tag, 42);
     x->ended++;
     x->end = *e;
@@ -668,7 +666,6 @@ static void test_driver_reset_ends_all(void **state)
 
 static bool cut_all(void *arg, const struct net_flow_id *id, uint64_t tag)
 {
-    (void)arg;
     return tag == 42 && id->proto == PROTO_TCP;
 }
 

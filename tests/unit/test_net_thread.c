@@ -154,22 +154,17 @@ static void a_flood_is_cut(void **state)
 
 static int internet_socket(struct gate *g, void *arg)
 {
-    (void)g;
-    (void)arg;
     AUTO_CLOSE int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     return fd >= 0 ? 0 : -errno;
 }
 
 static int open_file(struct gate *g, void *arg)
 {
-    (void)g;
     return open(arg, O_RDONLY | O_CLOEXEC);
 }
 
 static int unix_socket(struct gate *g, void *arg)
 {
-    (void)g;
-    (void)arg;
     return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 }
 
@@ -191,7 +186,6 @@ static int end_of(net_thread_fn fn, void *arg)
 
 static void its_filter(void **state)
 {
-    (void)state;
     need_filters();
     assert_int_equal(end_of(internet_socket, NULL), 0);
     int status = end_of(open_file, (void *)"/dev/null");
@@ -202,7 +196,6 @@ static void its_filter(void **state)
 
 static void files(void **state)
 {
-    (void)state;
     struct spec_net n;
     spec_net_init(&n);
     unsigned usual = net_thread_files(&n);

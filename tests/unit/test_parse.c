@@ -15,7 +15,6 @@
 
 static void sizes(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         int ret;
@@ -62,7 +61,6 @@ static void sizes(void **state)
 
 static void durations(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         int ret;
@@ -103,7 +101,6 @@ static void durations(void **state)
 
 static void durations_print_as_they_parse(void **state)
 {
-    (void)state;
     static const uint64_t values[] = {0,     1,     500,     1000,    1500,     30000,  61000,
                                       90000, 60000, 3600000, 5400000, 86400000, 1234567};
     for (size_t i = 0; i < ARRAY_LEN(values); i++) {
@@ -144,7 +141,6 @@ static void durations_print_as_they_parse(void **state)
 
 static void counts(void **state)
 {
-    (void)state;
     uint64_t v;
     assert_int_equal(parse_u64("18446744073709551615", &v), 0);
     assert_true(v == UINT64_MAX);
@@ -163,7 +159,6 @@ static void counts(void **state)
 
 static void distances(void **state)
 {
-    (void)state;
     assert_int_equal(edit_distance("", ""), 0);
     assert_int_equal(edit_distance("abc", "abc"), 0);
     assert_int_equal(edit_distance("", "abc"), 3);
@@ -182,7 +177,6 @@ static void distances(void **state)
 
 static void utf8(void **state)
 {
-    (void)state;
     assert_true(utf8_valid(""));
     assert_true(utf8_valid("grüße ✓ 𝄞"));
     assert_false(utf8_valid("\xff"));
@@ -193,7 +187,6 @@ static void utf8(void **state)
 
 static void tables(void **state)
 {
-    (void)state;
     static const char *const headers[] = {"NAME", "IMAGE"};
     struct table t;
     struct buf out;
@@ -215,7 +208,6 @@ static void tables(void **state)
 
 static void times(void **state)
 {
-    (void)state;
     char text[TIME_TEXT_MAX];
     time_rfc3339(1767323045678901234ULL, text);
     assert_string_equal(text, "2026-01-02T03:04:05.678901234Z");
@@ -225,7 +217,6 @@ static void times(void **state)
 
 static void words(void **state)
 {
-    (void)state;
     static const char *const list[] = {[0] = "a", [2] = "long"};
     assert_true(word_among("a|long|c", "a") && word_among("a|long|c", "long"));
     assert_true(word_among("a|long|c", "c") && word_among("one", "one"));
@@ -240,7 +231,6 @@ static void words(void **state)
 
 static void arrays(void **state)
 {
-    (void)state;
     int *v = NULL;
     size_t cap = 0;
     for (size_t n = 0; n < 100; n++) {

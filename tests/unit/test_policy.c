@@ -28,7 +28,6 @@ static struct rulebook *book(const char *text)
 
 static void test_mistakes(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *error, *hint;
     } all[] = {
@@ -84,7 +83,6 @@ static void test_mistakes(void **state)
 
 static void test_empty(void **state)
 {
-    (void)state;
     static const char *const all[] = {"", "---\n", "# nothing\n", "{}", "rules: []"};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         rulebook_free(book(all[i]));
@@ -92,7 +90,6 @@ static void test_empty(void **state)
 
 static void test_template(void **state)
 {
-    (void)state;
     AUTO_BUF struct buf out, bare;
     buf_init(&out, 1 << 16);
     buf_init(&bare, 1 << 16);
@@ -143,7 +140,6 @@ static void set_text(char **to, const char *text)
 
 static void test_images(void **state)
 {
-    (void)state;
     static const struct {
         const char *policy, *image;
         bool ok;
@@ -187,7 +183,6 @@ static void test_images(void **state)
 
 static void test_paths(void **state)
 {
-    (void)state;
     static const struct {
         const char *policy, *path;
         bool ro, ok;
@@ -230,7 +225,6 @@ static void test_paths(void **state)
 
 static void test_labels(void **state)
 {
-    (void)state;
     AUTO_RULEBOOK struct rulebook *b =
         book("labels: {required: [team], allowed: [\"team=*\", env=dev]}");
     AUTO_SPEC struct sandbox_spec s;
@@ -251,7 +245,6 @@ static void test_labels(void **state)
 
 static void test_rule_sets(void **state)
 {
-    (void)state;
     char me[256];
     (void)snprintf(me, sizeof(me),
                    "rules:\n"
@@ -277,7 +270,6 @@ static void test_rule_sets(void **state)
 
 static void test_defaults(void **state)
 {
-    (void)state;
     AUTO_RULEBOOK struct rulebook *b =
         book("caps: {memory: 1G, lifetime: 1h}\ndefaults: {memory: 2G, cpus: 0.5}");
     AUTO_SPEC struct sandbox_spec s;
@@ -300,7 +292,6 @@ static void test_defaults(void **state)
 
 static void test_within(void **state)
 {
-    (void)state;
     static const struct {
         const char *ceiling, *rules;
         bool within;
@@ -361,7 +352,6 @@ static void test_limits(void **state)
     AUTO_RULEBOOK struct rulebook *b = book("caps: {lifetime: 1h, output: 1M}\n"
                                             "forbid: [vsock, port,\n  secret]\n");
     struct err e = {0};
-    (void)state;
     make_spec(&s);
     assert_int_equal(policy_limits(b, &s, &limits, &e), 0);
     AUTO_FREE char *text = json_dumps(limits, JSON_COMPACT | JSON_SORT_KEYS);
@@ -474,7 +464,6 @@ static unsigned random_spec(struct sandbox_spec *s, uint64_t seed)
  * through, filled in and narrowed, the operator's file would let through as it is. */
 static void test_never_wider(void **state)
 {
-    (void)state;
     unsigned passed = 0, stopped = 0;
     for (unsigned i = 0; i < 1500; i++) {
         AUTO_SPEC struct sandbox_spec alone, both;

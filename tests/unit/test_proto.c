@@ -15,7 +15,6 @@ static void test_frame_round_trip(void **state)
 {
     struct buf b;
     struct proto_frame f;
-    (void)state;
     buf_init(&b, 1024);
     struct proto_header h;
     assert_int_equal(proto_put(&b, PROTO_STDOUT, "hello", 5), 0);
@@ -41,7 +40,6 @@ static void test_frame_in_pieces(void **state)
 {
     struct buf whole, part;
     struct proto_frame f;
-    (void)state;
     buf_init(&whole, 1024);
     buf_init(&part, 1024);
     assert_int_equal(proto_put(&whole, PROTO_STDERR, "abc", 3), 0);
@@ -75,7 +73,6 @@ static void test_length_limits(void **state)
         {PROTO_EXIT, UINT32_MAX, -EPROTO}, {0, PROTO_DATA_MAX + 1, -EPROTO},
         {UINT16_MAX, UINT32_MAX, -EPROTO},
     };
-    (void)state;
     for (size_t i = 0; i < ARRAY_LEN(t); i++) {
         struct buf b;
         struct proto_frame f;
@@ -93,7 +90,6 @@ static void test_put_refuses_what_peek_would(void **state)
 {
     static uint8_t big[PROTO_DATA_MAX + 1];
     struct buf b;
-    (void)state;
     buf_init(&b, 2 * sizeof(big));
     assert_int_equal(proto_put(&b, PROTO_STDOUT, big, sizeof(big)), -EMSGSIZE);
     assert_int_equal(buf_len(&b), 0);
@@ -110,7 +106,6 @@ static void test_fields_round_trip(void **state)
     struct proto_field x;
     uint32_t v32;
     uint64_t v64;
-    (void)state;
     buf_init(&b, 4096);
     proto_begin(&w, &b, PROTO_EXEC);
     proto_str(&w, F_ARG, "ls");
@@ -152,7 +147,6 @@ static void test_fields_round_trip(void **state)
 /* A frame that does not fit leaves nothing behind, wherever it ran out of room. */
 static void test_no_half_frames(void **state)
 {
-    (void)state;
     for (size_t limit = 0; limit < 80; limit++) {
         struct buf b;
         struct proto_writer w;
@@ -175,7 +169,6 @@ static void test_truncated_fields(void **state)
     const uint8_t huge[] = {F_ARG, 0, 0xff, 0xff, 0xff, 0xff, 'a'};
     struct proto_reader r;
     struct proto_field x;
-    (void)state;
     for (size_t n = 1; n < sizeof(bytes); n++) {
         proto_reader_init(&r, bytes, n);
         assert_int_equal(proto_next(&r, &x), -EPROTO);
@@ -192,7 +185,6 @@ static void test_finders(void **state)
     struct proto_writer w;
     struct proto_frame f;
     char text[6];
-    (void)state;
     buf_init(&b, 1024);
     proto_begin(&w, &b, PROTO_FAIL);
     proto_u32(&w, F_KIND, 3);

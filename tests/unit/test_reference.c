@@ -16,7 +16,6 @@
 
 static void good(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *registry, *repository, *tag, *digest, *full, *familiar;
     } cases[] = {
@@ -87,7 +86,6 @@ static void good(void **state)
 
 static void bad(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *says;
     } cases[] = {
@@ -150,7 +148,6 @@ static void bad(void **state)
 
 static void limits(void **state)
 {
-    (void)state;
     char text[REFERENCE_MAX + 2];
     struct reference r;
     struct err e = {0};

@@ -31,7 +31,6 @@ static void same(const char *got, const char *want)
 
 static void challenges(void **state)
 {
-    (void)state;
     static const struct {
         const char *header;
         enum challenge_scheme scheme;
@@ -88,7 +87,6 @@ static int look_up(const char *text, const char *registry, struct docker_auth *a
 
 static void docker_config(void **state)
 {
-    (void)state;
     struct docker_auth a;
     /* me:pass:word */
     static const char auths[] =
@@ -121,7 +119,6 @@ static void docker_config(void **state)
 
 static void docker_helpers(void **state)
 {
-    (void)state;
     struct docker_auth a;
     static const char text[] =
         "{\"auths\": {\"a.example\": {}, \"b.example\": {\"auth\": \"bWU6cGFzczp3b3Jk\"}},"
@@ -146,7 +143,6 @@ static void docker_helpers(void **state)
 
 static void helper_answers(void **state)
 {
-    (void)state;
     struct credentials c;
     static const char user[] = "{\"ServerURL\":\"x\",\"Username\":\"u\",\"Secret\":\"s\"}";
     static const char token[] = "{\"Username\":\"<token>\",\"Secret\":\"s\"}";
@@ -181,7 +177,6 @@ static void remember(void *ctx, const char *registry, const char *username)
 
 static void auth_store(void **state)
 {
-    (void)state;
     char home[] = "/tmp/msb-test-auth-XXXXXX", all[256] = "";
     assert_non_null(mkdtemp(home));
     struct credentials c = {.username = strdup("u"), .password = strdup("p:q")}, got = {0};
@@ -216,7 +211,6 @@ static void auth_store(void **state)
 
 static void settings(void **state)
 {
-    (void)state;
     static const char text[] =
         "{\"registries\": {\"docker.io\": {\"mirrors\": [\"https://m.example/hub\", \"n:5000\"]},"
         " \"Lan:5000\": {\"insecure\": true}, \"corp\": {\"ca_certs\": \"/x.pem\"}}}";
@@ -262,7 +256,6 @@ static void settings(void **state)
 
 static void addresses(void **state)
 {
-    (void)state;
     static const struct {
         const char *host;
         unsigned kind;
@@ -314,7 +307,6 @@ static void addresses(void **state)
 
 static void origins(void **state)
 {
-    (void)state;
     static const struct {
         const char *a, *b;
         bool same;

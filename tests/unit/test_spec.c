@@ -33,7 +33,6 @@ static int add_tmpfs(struct sandbox_spec *s, const char *path, uint64_t size, ui
 
 static void names(void **state)
 {
-    (void)state;
     struct err e = {0};
     assert_int_equal(spec_check_name("a", &e), 0);
     assert_int_equal(spec_check_name("Az0._-", &e), 0);
@@ -58,7 +57,6 @@ static void names(void **state)
 
 static void hostnames(void **state)
 {
-    (void)state;
     char a[SPEC_HOSTNAME_MAX], b[SPEC_HOSTNAME_MAX];
     spec_hostname_from("web", a);
     assert_string_equal(a, "web");
@@ -84,7 +82,6 @@ static void hostnames(void **state)
 
 static void rlimits(void **state)
 {
-    (void)state;
     struct err e = {0};
     struct spec_rlimit l;
     assert_int_equal(spec_parse_rlimit("nofile=1024", &l, &e), 0);
@@ -121,7 +118,6 @@ static void rlimits(void **state)
 
 static void signals(void **state)
 {
-    (void)state;
     static const struct {
         const char *name;
         int number;
@@ -137,7 +133,6 @@ static void signals(void **state)
 
 static void ports_and_volumes(void **state)
 {
-    (void)state;
     struct err e = {0};
     struct sandbox_spec s;
     minimal(&s);
@@ -164,7 +159,6 @@ static void ports_and_volumes(void **state)
 
 static void write_paths(void **state)
 {
-    (void)state;
     struct err e = {0};
     struct sandbox_spec s;
     minimal(&s);
@@ -198,7 +192,6 @@ static void write_paths(void **state)
 
 static void labels(void **state)
 {
-    (void)state;
     struct err e = {0};
     struct sandbox_spec s;
     minimal(&s);
@@ -231,7 +224,6 @@ static void labels(void **state)
 
 static void mounts(void **state)
 {
-    (void)state;
     struct err e = {0};
     struct sandbox_spec s;
     minimal(&s);
@@ -275,7 +267,6 @@ static void mounts(void **state)
 
 static void scripts(void **state)
 {
-    (void)state;
     struct err e = {0};
     struct sandbox_spec s;
     minimal(&s);
@@ -294,7 +285,6 @@ static void scripts(void **state)
 
 static void validation(void **state)
 {
-    (void)state;
     struct err e = {0};
     struct sandbox_spec s;
     minimal(&s);
@@ -532,7 +522,6 @@ static void check_round_trip(const struct sandbox_spec *s)
 
 static void round_trip(void **state)
 {
-    (void)state;
     struct err e = {0};
     struct sandbox_spec s;
     full(&s);
@@ -551,7 +540,6 @@ static void round_trip(void **state)
 /* Whatever a profile is changed to, it comes back the same: none is not all. */
 static void security_round_trip(void **state)
 {
-    (void)state;
     struct err e = {0};
     struct sandbox_spec s;
     static const uint64_t caps[] = {0, 1, SPEC_CAPS_ALL & ~SPEC_CAP_SYS_ADMIN, SPEC_CAPS_ALL};
@@ -576,7 +564,6 @@ static void security_round_trip(void **state)
 /* What it may grow to, its init, its pools: they come back from JSON, and differ by name. */
 static void room_to_grow(void **state)
 {
-    (void)state;
     struct err e = {0};
     struct sandbox_spec s, old;
     AUTO_CHANGES struct spec_changes c = {0};
@@ -616,7 +603,6 @@ static void room_to_grow(void **state)
 /* Each network of a pool is inside it, and its two ends are in the same one. */
 static void pools(void **state)
 {
-    (void)state;
     struct err e = {0};
     struct addr_pool p;
     struct net_addr gateway, guest;
@@ -656,7 +642,6 @@ static void pools(void **state)
 
 static void security_words(void **state)
 {
-    (void)state;
     struct err e = {0};
     struct spec_security s;
     uint64_t bits = 0;
@@ -702,7 +687,6 @@ static void security_words(void **state)
 
 static void documented_keys(void **state)
 {
-    (void)state;
     static const char *const keys[] = {"deployment_profile",
                                        "env",
                                        "image",
@@ -755,7 +739,6 @@ static int read_back(const char *text)
 
 static void reading_is_forgiving_about_what_it_does_not_know(void **state)
 {
-    (void)state;
     assert_int_equal(read_back("{" NAMED "}"), 0);
     assert_int_equal(read_back("{" NAMED ",\"future\":{\"x\":[1]},\"runtime\":{\"new\":1}}"), 0);
     assert_int_equal(read_back("{" NAMED ",\"runtime\":null,\"env\":null}"), 0);
@@ -763,7 +746,6 @@ static void reading_is_forgiving_about_what_it_does_not_know(void **state)
 
 static void reading_is_strict_about_what_it_knows(void **state)
 {
-    (void)state;
     static const char *const bad[] = {
         "null",
         "[]",

@@ -96,7 +96,6 @@ static void means(const char *line, const char *want, bool off, bool allowlist)
 
 static void policies(void **state)
 {
-    (void)state;
     means("", "+--+", false, false);
     means("--net public", "+--+", false, false);
     means("--net public,private", "++-+", false, false);
@@ -131,7 +130,6 @@ static void refused(const char *line, const char *msg)
 
 static void refusals(void **state)
 {
-    (void)state;
     refused("--net publik", "unknown network profile 'publik'");
     refused("--net all,host", "network profile 'all,host': 'all' and 'none' cannot be combined");
     refused("--no-net --net public",
@@ -186,7 +184,6 @@ static void ports_are(const char *line, size_t n_want, const char *first, const 
 
 static void ports(void **state)
 {
-    (void)state;
     ports_are("-p 8080:80", 1, "127.0.0.1:8080->80/tcp", "127.0.0.1:8080->80/tcp");
     ports_are("--port 8080:80/tcp --publish 0:53/udp", 2, "127.0.0.1:8080->80/tcp",
               "127.0.0.1:0->53/udp");
@@ -200,7 +197,6 @@ static void ports(void **state)
 
 static void other_settings(void **state)
 {
-    (void)state;
     struct spec_net n, back;
     struct err e;
     char text[END_TEXT_MAX];
@@ -246,7 +242,6 @@ static void *scarce_malloc(size_t n)
 /* A form with something missing would be a sandbox with fewer rules, or without its proxy. */
 static void out_of_memory_is_no_shorter_form(void **state)
 {
-    (void)state;
     struct spec_net n;
     struct err e;
     assert_int_equal(options("--net-rule deny@8.8.8.8 --net public --net-strict -p 1:2 "
@@ -274,7 +269,6 @@ static void out_of_memory_is_no_shorter_form(void **state)
 
 static void bad_json(void **state)
 {
-    (void)state;
     static const char *const bad[] = {
         "{\"network\":1}",
         "{\"network\":{\"enabled\":1}}",
@@ -313,7 +307,6 @@ static void resolvers_are(const char *text, unsigned n, const char *first)
 
 static void resolvers(void **state)
 {
-    (void)state;
     resolvers_are("", 1, "127.0.0.1:53");
     resolvers_are("# nameserver 1.1.1.1\nsearch lan\n", 1, "127.0.0.1:53");
     resolvers_are("nameserver 10.0.0.2\n", 1, "10.0.0.2:53");
@@ -329,7 +322,6 @@ static void resolvers(void **state)
 /* Binding: a number for 0, and what is in the way. */
 static void binding(void **state)
 {
-    (void)state;
     static const uint8_t protos[] = {PROTO_TCP, PROTO_UDP};
     for (size_t i = 0; i < ARRAY_LEN(protos); i++) {
         struct spec_port want = {.guest = 80, .proto = protos[i]}, got, again;

@@ -48,7 +48,6 @@ static void rates(void **state)
                                       "99999999999999999999",
                                       "2000000000000000"};
     struct rate_limit l = {0};
-    (void)state;
     rate_is("10M", true, 10 << 20, 1000, "10 MiB/s");
     rate_is("10M/s", true, 10 << 20, 1000, "10 MiB/s");
     rate_is("512K/100ms", true, 512 << 10, 100, "512 KiB/100ms");
@@ -93,7 +92,6 @@ static void proxies(void **state)
     struct socks_config c;
     struct err e = {0};
     char url[SPEC_PROXY_URL_MAX];
-    (void)state;
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
         assert_int_equal(spec_proxy_set(&p, bad[i], &e), -EINVAL);
     assert_int_equal(p.version, 0);
@@ -153,7 +151,6 @@ static void host_sockets(void **state)
     struct spec_vsocks l = {0};
     struct err e = {0};
     bool usage;
-    (void)state;
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         assert_true(spec_vsock_add(&l, bad[i], &usage, &e) < 0);
         assert_true(usage);
@@ -204,7 +201,6 @@ static void json_round_trip(void **state)
     struct sandbox_spec s;
     struct err e = {0};
     bool usage;
-    (void)state;
     spec_init(&s);
     s.name = strdup("web");
     s.image = strdup("msb/base");
@@ -242,7 +238,6 @@ static void bad_json(void **state)
         "{\"vsocks\": [{\"path\": \"/x\", \"port\": -1}]}",
         "{\"vsocks\": [{\"path\": \"/x\", \"port\": 5000}, {\"path\": \"/x\", \"port\": 5000}]}",
     };
-    (void)state;
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         struct sandbox_spec s;
         struct err e = {0};

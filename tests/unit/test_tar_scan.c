@@ -54,7 +54,6 @@ static void file(struct tb *b, const char *name, const char *data)
 
 static void members(void **state)
 {
-    (void)state;
     struct tb b = {0};
     char name[301], gnu[400];
     memset(name, 'n', sizeof(name) - 1);
@@ -105,7 +104,6 @@ static void link_to(struct tb *b, const char *name, char type, const char *targe
 
 static void links(void **state)
 {
-    (void)state;
     struct tb b = {0};
     file(&b, "x.tar", "layer");
     link_to(&b, "id/layer.tar", '2', "../x.tar");
@@ -149,7 +147,6 @@ static void links(void **state)
 /* See test_copy_tar.c: the reader is the same, and names are all that counts here. */
 static void global_headers(void **state)
 {
-    (void)state;
     struct tb b = {0};
     tb_pax_global(&b, "comment", "0123456789abcdef");
     tb_pax_global(&b, "mtime", "7");
@@ -180,7 +177,6 @@ static void global_headers(void **state)
 
 static void hostile(void **state)
 {
-    (void)state;
     struct tb b = {0};
     tb_raw(&b, "", 0);
     refuse(&b, ENOMSG, "not a tar archive");
@@ -263,7 +259,6 @@ static void hostile(void **state)
 
 static void count(void **state)
 {
-    (void)state;
     for (int n = TAR_MEMBERS_MAX; n <= TAR_MEMBERS_MAX + 1; n++) {
         struct tb b = {0};
         for (int i = 0; i < n; i++) {

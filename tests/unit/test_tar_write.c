@@ -56,7 +56,6 @@ static struct archive *written(const struct tar_entry *t, struct archive_entry *
 /* Names whose record's length has one digit more than the name's, and one less. */
 static void names(void **state)
 {
-    (void)state;
     static const size_t lengths[] = {1, 99, 100, 101, 255, 985, 986, 987, 988, 989, 990, 4000};
     for (size_t i = 0; i < ARRAY_LEN(lengths); i++) {
         char name[4096], link[4096];
@@ -78,7 +77,6 @@ static void names(void **state)
 
 static void numbers(void **state)
 {
-    (void)state;
     static const struct {
         uint32_t id;
         uint64_t size;
@@ -118,7 +116,6 @@ static void numbers(void **state)
 /* -1.25 is what POSIX writes for 2 seconds before and 0.75 after. */
 static void times_before_1970(void **state)
 {
-    (void)state;
     static const struct {
         int64_t sec;
         uint32_t nsec;
@@ -155,7 +152,6 @@ static struct tree_xattr *xattr(const char *name, const void *value, size_t n)
 
 static void attributes(void **state)
 {
-    (void)state;
     static uint8_t large[TREE_XATTR_VALUE_MAX];
     memset(large, '\n', sizeof(large));
     struct tree_xattr *a = xattr("security.capability", "\1\0=\n\0", 5);
@@ -193,7 +189,6 @@ static void attributes(void **state)
 
 static void devices(void **state)
 {
-    (void)state;
     struct archive_entry *ent;
     const struct tar_entry e = {
         .path = "d", .type = '4', .major = TREE_MAJOR_MAX, .minor = TREE_MINOR_MAX};
@@ -207,7 +202,6 @@ static void devices(void **state)
 /* Only hashed: the digest is that of the bytes that would have been written. */
 static void hashes(void **state)
 {
-    (void)state;
     struct hasher h;
     struct digest got, want;
     struct tar_out o;

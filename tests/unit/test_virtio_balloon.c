@@ -56,7 +56,6 @@ static bool dropped(struct bench *b, unsigned page)
 
 static void test_report(void **state)
 {
-    (void)state;
     struct bench b;
     setup(&b);
     const struct fake_buf v[] = {{GPA + 4 * PAGE, 2 * PAGE, true}, {GPA + 9 * PAGE, PAGE, true}};
@@ -73,7 +72,6 @@ static void test_report(void **state)
 /* Parts of pages are not given back: what is beside them is in use. */
 static void test_report_unaligned(void **state)
 {
-    (void)state;
     struct bench b;
     setup(&b);
     const struct fake_buf v[] = {{GPA + 100, 3 * PAGE, true}, {GPA + 9 * PAGE + 1, PAGE, true}};
@@ -88,7 +86,6 @@ static void test_report_unaligned(void **state)
 /* What the driver only lets us read is no report. */
 static void test_report_readable(void **state)
 {
-    (void)state;
     struct bench b;
     setup(&b);
     const struct fake_buf v[] = {{GPA + 4 * PAGE, PAGE, false}};
@@ -111,7 +108,6 @@ static void inflate(struct bench *b, unsigned queue, const uint32_t *pfn, size_t
 
 static void test_inflate(void **state)
 {
-    (void)state;
     struct bench b;
     setup(&b);
     uint32_t first = GPA / PAGE;
@@ -125,7 +121,6 @@ static void test_inflate(void **state)
 
 static void test_inflate_outside(void **state)
 {
-    (void)state;
     struct bench b;
     setup(&b);
     uint32_t first = GPA / PAGE;
@@ -142,7 +137,6 @@ static void test_inflate_outside(void **state)
 
 static void test_config(void **state)
 {
-    (void)state;
     struct bench b;
     uint32_t v = 7, target = 1;
     setup(&b);

@@ -89,7 +89,6 @@ static uint8_t request(struct fix *x, uint32_t type, uint64_t sector, bool in, u
 
 static void test_stitched_reads(void **state)
 {
-    (void)state;
     /* Odd lengths and offsets, a hole, and a tail that is padded. */
     int a = file_of(5000, 1), b = file_of(3000, 2), c = file_of(100, 3);
     struct blk_segment seg[] = {{a, 11, 4000}, {b, 0, 1},       {-1, 0, 700},
@@ -131,7 +130,6 @@ static void test_stitched_reads(void **state)
 
 static void test_scattered_buffers_and_status_in_the_last_one(void **state)
 {
-    (void)state;
     int fd = file_of(8192, 9);
     struct blk_segment seg = {fd, 0, 8192};
     struct fix x;
@@ -160,7 +158,6 @@ static void test_scattered_buffers_and_status_in_the_last_one(void **state)
 
 static void test_write_flush_and_id(void **state)
 {
-    (void)state;
     int fd = file_of(65536, 1);
     struct blk_segment seg = {fd, 4096, 32768};
     struct fix x;
@@ -188,7 +185,6 @@ static uint8_t ranges(struct fix *x, uint32_t type, const struct virtio_blk_disc
 
 static void test_only_what_was_written_is_synced(void **state)
 {
-    (void)state;
     int fd = file_of(65536, 1);
     struct blk_segment seg = {fd, 0, 65536};
     struct virtio_blk_discard_write_zeroes z = {.sector = 8, .num_sectors = 8};
@@ -215,7 +211,6 @@ static void test_only_what_was_written_is_synced(void **state)
 
 static void test_a_disk_that_is_never_synced_says_so(void **state)
 {
-    (void)state;
     int fd = file_of(4096, 1);
     struct blk_segment seg = {fd, 0, 4096};
     struct virtio_dev *d = NULL;
@@ -229,7 +224,6 @@ static void test_a_disk_that_is_never_synced_says_so(void **state)
 
 static void test_discard_and_write_zeroes(void **state)
 {
-    (void)state;
     int fd = file_of(1 << 20, 1);
     struct blk_segment seg = {fd, 0, 1 << 20};
     struct fix x;
@@ -258,7 +252,6 @@ static void test_discard_and_write_zeroes(void **state)
 
 static void test_h14_bad_requests(void **state)
 {
-    (void)state;
     int fd = file_of(65536, 1);
     struct blk_segment seg = {fd, 0, 65536};
     struct fix x;
@@ -295,7 +288,6 @@ static void test_h14_bad_requests(void **state)
 
 static void test_h14_write_to_read_only(void **state)
 {
-    (void)state;
     int fd = file_of(4096, 1);
     struct blk_segment seg = {fd, 0, 4096};
     struct fix x;
@@ -347,7 +339,6 @@ static void breaks(const struct fake_buf *b, unsigned n)
 
 static void test_h14_missing_status_byte_or_header(void **state)
 {
-    (void)state;
     breaks((struct fake_buf[]){{0, 16, false}}, 1);
     breaks((struct fake_buf[]){{0, 16, false}, {32, 512, false}}, 2);
     breaks((struct fake_buf[]){{0, 15, false}, {32, 1, true}}, 2);
@@ -356,7 +347,6 @@ static void test_h14_missing_status_byte_or_header(void **state)
 
 static void test_h11_directions_swapped(void **state)
 {
-    (void)state;
     /* A read whose data is readable, and a write whose data is writable: no bytes to move, and
      * nothing of the wrong kind is touched. */
     int fd = file_of(4096, 1);
@@ -388,7 +378,6 @@ static void test_h11_directions_swapped(void **state)
 
 static void test_h15_huge_discards(void **state)
 {
-    (void)state;
     int fd = file_of(1 << 16, 1);
     struct blk_segment seg = {fd, 0, 1 << 16};
     struct fix x;
@@ -422,7 +411,6 @@ static void test_h15_huge_discards(void **state)
 
 static void test_a_file_that_shrinks_is_an_io_error(void **state)
 {
-    (void)state;
     int fd = file_of(8192, 1);
     struct blk_segment seg = {fd, 0, 8192};
     struct fix x;
@@ -436,7 +424,6 @@ static void test_a_file_that_shrinks_is_an_io_error(void **state)
 
 static void test_bad_disks_are_refused(void **state)
 {
-    (void)state;
     int fd = file_of(1000, 1);
     struct virtio_dev *d = NULL;
     struct blk_segment two[] = {{fd, 0, 512}, {fd, 0, 512}}, zero = {-1, 0, 512};
@@ -455,7 +442,6 @@ static void test_bad_disks_are_refused(void **state)
 
 static void test_a_full_queue_takes_several_turns(void **state)
 {
-    (void)state;
     int fd = file_of(65536, 1);
     struct blk_segment seg = {fd, 0, 65536};
     struct fix x = {0};
@@ -513,7 +499,6 @@ static int qcow2_file(unsigned at, unsigned width, uint64_t v)
 
 static void test_qcow2_is_segments(void **state)
 {
-    (void)state;
     struct blk_segment *seg = NULL;
     const char *why = NULL;
     size_t n = 0;
@@ -534,7 +519,6 @@ static void test_qcow2_is_segments(void **state)
 
 static void test_qcow2_that_is_refused(void **state)
 {
-    (void)state;
     static const struct {
         unsigned at, width;
         uint64_t v;

@@ -86,7 +86,6 @@ static void counter_down(struct fake *f, struct counter *x)
 
 static void test_life_cycle(void **state)
 {
-    (void)state;
     struct fake f;
     struct counter *x = counter_new();
     fake_init(&f);
@@ -110,7 +109,6 @@ static void test_life_cycle(void **state)
 
 static void test_h09_changes_while_running(void **state)
 {
-    (void)state;
     struct fake f;
     struct counter *x = counter_up(&f);
     struct virtq before = x->dev.vq[0];
@@ -130,7 +128,6 @@ static void test_h09_changes_while_running(void **state)
 
 static void test_h09_nonsense_breaks_and_reset_heals(void **state)
 {
-    (void)state;
     struct fake f;
     struct counter *x = counter_up(&f);
     virtio_dev_stop_queue(&x->dev, 0);
@@ -151,7 +148,6 @@ static void test_h09_nonsense_breaks_and_reset_heals(void **state)
 
 static void test_a_broken_queue_breaks_the_device_once(void **state)
 {
-    (void)state;
     struct fake f;
     struct counter *x = counter_up(&f);
     fake_publish(&f, 0, 999);
@@ -167,7 +163,6 @@ static void test_a_broken_queue_breaks_the_device_once(void **state)
 
 static void test_features(void **state)
 {
-    (void)state;
     struct fake f;
     struct counter *x = counter_new();
     fake_init(&f);
@@ -187,7 +182,6 @@ static void test_features(void **state)
 
 static void test_h12_config_space_bounds(void **state)
 {
-    (void)state;
     struct counter *x = counter_new();
     uint8_t *config = malloc(16); /* its own block, for a sanitizer to see its end */
     memset(config, 0xaa, 16);
@@ -218,7 +212,6 @@ static void test_h12_config_space_bounds(void **state)
 
 static void test_every_device_is_sound(void **state)
 {
-    (void)state;
     static const struct virtio_dev_ops *const all[] = {&virtio_balloon_ops, &virtio_blk_ops,
                                                        &virtio_fs_ops,      &virtio_net_ops,
                                                        &virtio_rng_ops,     &virtio_vsock_ops};
@@ -236,7 +229,6 @@ static void test_every_device_is_sound(void **state)
 
 static void test_rng_fills_buffers(void **state)
 {
-    (void)state;
     struct fake f;
     struct virtio_dev *d;
     fake_init(&f);
@@ -260,7 +252,6 @@ static void test_rng_fills_buffers(void **state)
 
 static void test_rng_is_bounded_per_request_and_in_time(void **state)
 {
-    (void)state;
     struct fake f;
     struct virtio_dev *d;
     fake_init(&f);
@@ -292,7 +283,6 @@ static void test_rng_is_bounded_per_request_and_in_time(void **state)
 
 static void test_rng_useless_requests_cost_too(void **state)
 {
-    (void)state;
     struct fake f;
     struct virtio_dev *d;
     fake_init(&f);

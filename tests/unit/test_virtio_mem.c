@@ -20,7 +20,6 @@
 
 static void test_h05_translation_is_checked_as_a_whole(void **state)
 {
-    (void)state;
     static uint8_t a[4096], b[4096];
     struct guest_mem m;
     guest_mem_clear(&m);
@@ -51,7 +50,6 @@ static void test_h05_translation_is_checked_as_a_whole(void **state)
 
 static void test_adjacent_regions_are_not_one(void **state)
 {
-    (void)state;
     static uint8_t a[4096], b[4096];
     struct guest_mem m;
     guest_mem_clear(&m);
@@ -63,7 +61,6 @@ static void test_adjacent_regions_are_not_one(void **state)
 
 static void test_bad_regions_are_refused(void **state)
 {
-    (void)state;
     static uint8_t a[64];
     struct guest_mem m;
     guest_mem_clear(&m);
@@ -79,7 +76,6 @@ static void test_bad_regions_are_refused(void **state)
 
 static void test_iov_copies_stop_at_the_end(void **state)
 {
-    (void)state;
     char *p = malloc(3), *q = malloc(5), out[16] = {0};
     struct iovec v[] = {{p, 3}, {NULL, 0}, {q, 5}}, w[4];
     assert_int_equal(iov_total(v, 3), 8);
@@ -116,7 +112,6 @@ static int ram_file(size_t size)
 
 static void test_mappings_are_shared_and_checked(void **state)
 {
-    (void)state;
     struct guest_map *a, *b, *c;
     int fd = ram_file(16384), pipe_fd[2];
     assert_int_equal(guest_map_get(&a, fd, 4096, 8192), 0);
@@ -189,14 +184,12 @@ static int truncated_status, other_status;
 
 static void test_a_truncated_memory_file_does_not_kill_us(void **state)
 {
-    (void)state;
     assert_true(WIFEXITED(truncated_status));
     assert_int_equal(WEXITSTATUS(truncated_status), 0);
 }
 
 static void test_another_sigbus_still_kills(void **state)
 {
-    (void)state;
     assert_true(WIFSIGNALED(other_status));
     assert_int_equal(WTERMSIG(other_status), SIGBUS);
 }

@@ -57,7 +57,6 @@ static void dev_reset(struct virtio_dev *d)
 
 static void dev_free(struct virtio_dev *d)
 {
-    (void)d;
 }
 
 static const struct virtio_dev_ops ops = {.name = "test",
@@ -142,7 +141,6 @@ static void bring_up(struct bench *b)
 
 static void test_identity(void **state)
 {
-    (void)state;
     struct bench b;
     setup(&b);
     assert_int_equal(rd(&b, VIRTIO_MMIO_MAGIC_VALUE), 0x74726976);
@@ -165,7 +163,6 @@ static void test_identity(void **state)
 
 static void test_bring_up_and_reset(void **state)
 {
-    (void)state;
     struct bench b;
     setup(&b);
     bring_up(&b);
@@ -190,7 +187,6 @@ static void test_bring_up_and_reset(void **state)
 
 static void test_features_that_were_not_offered(void **state)
 {
-    (void)state;
     struct bench b;
     setup(&b);
     static const uint64_t bad[] = {VIRTIO_BASE_FEATURES | 1ULL << 50, 1 /* no VERSION_1 */};
@@ -209,7 +205,6 @@ static void test_features_that_were_not_offered(void **state)
 
 static void test_status_bits_stay(void **state)
 {
-    (void)state;
     struct bench b;
     setup(&b);
     wr(&b, VIRTIO_MMIO_STATUS, ACK | DRIVER);
@@ -225,7 +220,6 @@ static void test_status_bits_stay(void **state)
 
 static void test_latched_at_driver_ok(void **state)
 {
-    (void)state;
     struct bench b;
     setup(&b);
     bring_up(&b);
@@ -250,7 +244,6 @@ static void test_latched_at_driver_ok(void **state)
 
 static void test_ready_queue_is_latched_too(void **state)
 {
-    (void)state;
     struct bench b;
     setup(&b);
     wr(&b, VIRTIO_MMIO_STATUS, ACK | DRIVER);
@@ -265,7 +258,6 @@ static void test_ready_queue_is_latched_too(void **state)
 
 static void test_bad_queues_break_the_device(void **state)
 {
-    (void)state;
     static const uint32_t sizes[] = {0, 3, 0x10000, 0x10010, 2 * VIRTQ_SIZE_MAX, UINT32_MAX};
     static const uint64_t addresses[] = {0, FAKE_GPA + 1, FAKE_GPA + FAKE_RAM - 16,
                                          UINT64_MAX - 15};
@@ -300,7 +292,6 @@ static void test_bad_queues_break_the_device(void **state)
 
 static void test_interrupts(void **state)
 {
-    (void)state;
     struct bench b;
     setup(&b);
     bring_up(&b);
@@ -318,7 +309,6 @@ static void test_interrupts(void **state)
 
 static void test_kicks(void **state)
 {
-    (void)state;
     struct bench b;
     setup(&b);
     uint64_t one = 1;
@@ -339,7 +329,6 @@ static void test_kicks(void **state)
 
 static void test_config(void **state)
 {
-    (void)state;
     struct bench b;
     setup(&b);
     for (unsigned len = 1; len <= 8; len *= 2) {
@@ -365,7 +354,6 @@ static void test_config(void **state)
 
 static void test_odd_accesses(void **state)
 {
-    (void)state;
     struct bench b;
     setup(&b);
     uint8_t bytes[8] = {0};
@@ -387,7 +375,6 @@ static void test_odd_accesses(void **state)
 
 static void test_selected_queue_out_of_range(void **state)
 {
-    (void)state;
     struct bench b;
     setup(&b);
     put_queue(b.m, VIRTIO_QUEUES_MAX + 1000, b.f.q[0].cfg.size, &b.f.q[0].cfg);
@@ -414,7 +401,6 @@ static void *driver_main(void *arg)
 /* Whatever several virtual CPUs do to one device at once, it is whole afterwards. */
 static void test_many_drivers(void **state)
 {
-    (void)state;
     struct bench b;
     pthread_t t[THREADS];
     setup(&b);
@@ -432,7 +418,6 @@ static void test_many_drivers(void **state)
 /* A loop that does not answer: who waits for it is set free by the end of the guest. */
 static void test_cancel(void **state)
 {
-    (void)state;
     struct bench b;
     pthread_t t[THREADS];
     setup(&b);

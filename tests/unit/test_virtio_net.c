@@ -174,7 +174,6 @@ static void test_bad_headers(void **state)
 
 static void test_offloads_that_were_not_negotiated(void **state)
 {
-    (void)state;
     struct fix *x = start(BIT(VIRTIO_NET_F_HOST_TSO4) | BIT(VIRTIO_NET_F_GUEST_TSO6));
     struct virtio_net_hdr_v1 h = {.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM,
                                   .gso_type = VIRTIO_NET_HDR_GSO_TCPV4,
@@ -301,7 +300,6 @@ static void test_no_room(void **state)
 
 static void test_tiny_buffers_without_merging_break(void **state)
 {
-    (void)state;
     struct fix *x = start(BIT(VIRTIO_NET_F_MRG_RXBUF));
     give_rx(x, 2, 1600);
     assert_int_equal(deliver(x, 1000, 4000, 1000), 1588);

@@ -90,7 +90,6 @@ static const struct virtio_net_hdr plain;
 
 static void test_out(void **state)
 {
-    (void)state;
     struct fix *x = start(0);
     struct virtio_net_hdr_v1 h = {.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM,
                                   .gso_type = VIRTIO_NET_HDR_GSO_TCPV6,
@@ -118,7 +117,6 @@ static void test_out(void **state)
 
 static void test_in_and_without_room(void **state)
 {
-    (void)state;
     struct fix *x = start(0);
     uint32_t len;
     arrive(x, &plain, 100); /* it waits, and so do those behind it */
@@ -140,7 +138,6 @@ static void test_in_and_without_room(void **state)
 
 static void test_frames_before_the_driver(void **state)
 {
-    (void)state;
     struct fix *x = make();
     uint32_t len;
     arrive(x, &plain, 60);
@@ -154,7 +151,6 @@ static void test_frames_before_the_driver(void **state)
 
 static void test_what_the_driver_cannot_take(void **state)
 {
-    (void)state;
     struct fix *x = start(BIT(VIRTIO_NET_F_GUEST_TSO4));
     struct virtio_net_hdr h = {.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM,
                                .gso_type = VIRTIO_NET_HDR_GSO_TCPV4,
@@ -179,7 +175,6 @@ static void test_what_the_driver_cannot_take(void **state)
 
 static void test_a_device_that_goes_away(void **state)
 {
-    (void)state;
     struct fix *x = start(0);
     give_rx(x, 4, 1600);
     close_fd(&x->far);

@@ -187,7 +187,6 @@ static void fresh_rings(struct bench *b)
 
 static void test_features_and_configuration_are_the_servers(void **state)
 {
-    (void)state;
     struct bench b;
     char config[24];
     setup(&b);
@@ -201,7 +200,6 @@ static void test_features_and_configuration_are_the_servers(void **state)
 
 static void test_requests_go_straight_through(void **state)
 {
-    (void)state;
     struct bench b;
     setup(&b);
     bring_up(&b, SIZE);
@@ -218,7 +216,6 @@ static void test_requests_go_straight_through(void **state)
 
 static void test_a_reset_waits_for_the_server(void **state)
 {
-    (void)state;
     struct bench b;
     setup(&b);
     for (unsigned i = 0; i < 5; i++) {
@@ -236,7 +233,6 @@ static void test_a_reset_waits_for_the_server(void **state)
 
 static void test_nonsense_breaks_the_device_and_not_the_server(void **state)
 {
-    (void)state;
     struct bench b;
     setup(&b);
     bring_up(&b, SIZE + 1);
@@ -252,7 +248,6 @@ static void test_nonsense_breaks_the_device_and_not_the_server(void **state)
 /* What only the server sees: the driver hears of it, and a reset heals. */
 static void test_a_queue_that_the_server_finds_broken(void **state)
 {
-    (void)state;
     static const uint64_t one = 1;
     struct bench b;
     setup(&b);
@@ -287,7 +282,6 @@ static void expect_broken(struct bench *b, const char *why)
 
 static void test_a_server_that_dies(void **state)
 {
-    (void)state;
     struct bench b;
     setup(&b);
     bring_up(&b, SIZE);
@@ -354,7 +348,6 @@ enum { REPLY = F_VERSION | F_REPLY, CONFIG_SIZE = 12 + 64 };
 
 static void test_servers_that_are_not_understood(void **state)
 {
-    (void)state;
     static const struct {
         unsigned n;
         struct answer a[3];
@@ -395,7 +388,6 @@ static void setup_liar(struct bench *b)
 
 static void test_a_server_that_speaks_out_of_turn(void **state)
 {
-    (void)state;
     static const struct answer a = FEATURES(REPLY);
     struct bench b;
     setup_liar(&b);
@@ -425,7 +417,6 @@ static pthread_t begin_reset(struct bench *b)
 
 static void test_a_server_that_dies_during_a_reset(void **state)
 {
-    (void)state;
     struct bench b;
     pthread_t cpu = begin_reset(&b);
     close_fd(&b.server_fd);
@@ -436,7 +427,6 @@ static void test_a_server_that_dies_during_a_reset(void **state)
 
 static void test_the_end_of_the_guest_ends_the_wait(void **state)
 {
-    (void)state;
     struct bench b;
     pthread_t cpu = begin_reset(&b);
     mmio_cancel(b.m);

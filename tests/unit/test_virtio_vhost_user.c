@@ -70,7 +70,6 @@ static void test_config(void **state)
 
 static void test_listener_accepts_one(void **state)
 {
-    (void)state;
     struct fix y = {0};
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     struct virtio_dev *dev;

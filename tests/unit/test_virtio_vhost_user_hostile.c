@@ -447,7 +447,6 @@ static int cut_off_status;
 
 static void test_a_guest_that_cuts_off_its_memory(void **state)
 {
-    (void)state;
     assert_true(WIFEXITED(cut_off_status));
     assert_int_equal(WEXITSTATUS(cut_off_status), 0);
 }

@@ -331,8 +331,6 @@ static void test_the_event_queue_is_ignored(void **state)
 static size_t refill_data(struct vsock_stream *s, void *ctx, const void *p, size_t n)
 {
     struct fix *x = ctx;
-    (void)s;
-    (void)p;
     struct virtio_vsock_hdr h = header(x, OP_RW, 5000, PORT, 1);
     queue_raw(x, &h, NULL, 1);
     x->owner[0].got += n;

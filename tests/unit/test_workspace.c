@@ -25,7 +25,6 @@ static int top;
 
 static int setup(void **state)
 {
-    (void)state;
     (void)strcpy(dir + sizeof(dir) - 7, "XXXXXX");
     assert_non_null(mkdtemp(dir));
     top = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -36,7 +35,6 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    (void)state;
     assert_int_equal(remove_tree_at(top, "t"), 0);
     (void)close(top);
     return rmdir(dir);
@@ -68,7 +66,6 @@ static void changed(struct manifest *m)
 
 static void every_change_shows(void **state)
 {
-    (void)state;
     struct manifest m = look(), again;
     assert_int_equal(m.entries, 0);
     put("t/a", "1");
@@ -113,7 +110,6 @@ static void every_change_shows(void **state)
 
 static void names_do_not_run_together(void **state)
 {
-    (void)state;
     struct manifest a, b;
     assert_int_equal(mkdirat(top, "t/d", 0755), 0);
     put("t/d/x", "");
@@ -132,7 +128,6 @@ static void refused(int code)
 
 static void what_cannot_be_copied(void **state)
 {
-    (void)state;
     assert_int_equal(mkfifoat(top, "t/p", 0600), 0);
     refused(EINVAL);
     assert_int_equal(unlinkat(top, "t/p", 0), 0);

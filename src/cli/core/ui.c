@@ -133,7 +133,6 @@ static volatile sig_atomic_t spinner_done;
 
 static void on_done(int sig)
 {
-    (void)sig;
     spinner_done = 1;
 }
 

@@ -89,7 +89,6 @@ static int rm_one(const struct docker_cmd *d, const struct sandbox *sb)
 
 static int start_one(const struct docker_cmd *d, const struct sandbox *sb)
 {
-    (void)d;
     return docker_start_one(sb);
 }
 

@@ -142,8 +142,6 @@ static int put_seconds(struct docker_cmd *d, const char *to, const char *value, 
 
 static int put_restart(struct docker_cmd *d, const char *to, const char *value, struct err *e)
 {
-    (void)d;
-    (void)to;
     if (strcmp(value, "no") == 0)
         return 0;
     return err_set(e, ENOTSUP, "--restart %s is not supported: there is no daemon to restart it",
@@ -152,7 +150,6 @@ static int put_restart(struct docker_cmd *d, const char *to, const char *value, 
 
 static int put_private(struct docker_cmd *d, const char *to, const char *value, struct err *e)
 {
-    (void)d;
     if (!*value || strcmp(value, "private") == 0)
         return 0;
     return err_set(e, ENOTSUP, "--%s %s is not supported: a sandbox shares no namespace", to,

@@ -244,7 +244,6 @@ const struct cmd cmd_install = {
 static int uninstall_one(const struct store *s, const struct args *a, const char *name,
                          struct err *e)
 {
-    (void)a;
     AUTO_CLOSE int bin = store_subdir_open(s, "bin", e);
     if (bin < 0)
         return bin;

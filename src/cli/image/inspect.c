@@ -45,7 +45,6 @@ static json_t *layers_json(const struct image_record *r)
 static json_t *image_item_json(const struct items *l, size_t i)
 {
     const struct image_record *r = l->v;
-    (void)i;
     json_t *j = image_json(r);
     if (json_object_set_new(j, "config", config_json(r)) == 0 &&
         json_object_set_new(j, "layers", layers_json(r)) == 0)

@@ -12,8 +12,6 @@
 
 static void say_loaded(void *ctx, const struct reference *ref, const struct digest *image)
 {
-    (void)ctx;
-    (void)image;
     AUTO_FREE char *name = reference_familiar(ref);
     if (name)
         ui_success("Loaded", name);

@@ -142,7 +142,6 @@ const struct cmd cmd_registry_login = {
 
 static int logout(const struct args *a, const char *home, const char *registry, struct err *e)
 {
-    (void)a;
     int r = auth_store_remove(home, registry, e);
     if (r != -ENOENT)
         return r;

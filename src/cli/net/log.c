@@ -21,7 +21,6 @@ static int render(void *ctx, const struct record_source *from, const struct log_
 {
     const struct net_log_view *v = ctx;
     struct net_record r;
-    (void)from;
     if (net_record_read(e, &r) < 0 ||
         (v->denied_only && r.verdict != NET_RECORD_DENY && r.kind != NET_RECORD_MISSED))
         return 0;
@@ -32,7 +31,6 @@ static int render(void *ctx, const struct record_source *from, const struct log_
 static bool is_alive(void *ctx, struct records *r)
 {
     const struct net_log_view *v = ctx;
-    (void)r;
     return monitor_lock_holder(v->dirfd) != 0;
 }
 

@@ -61,7 +61,6 @@ static int wait_one(const struct store *s, const struct args *a, const char *nam
     AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
     char text[16];
     int code = EXIT_OK, r = sandbox_open(s, name, &sb, e);
-    (void)a;
     if (r == 0)
         r = wait_for(s, name, &sb, &code, e);
     if (r < 0)

@@ -48,7 +48,6 @@ static int globals_run(const struct args *a)
 
 static int features_run(const struct args *a)
 {
-    (void)a;
     return ui_print_json(
         json_pack("{s:s, s:s, s:[s, s, s, s, s, s], s:[s, s, s, s, s, s, s, s, s, s], s:{s:[s, s, "
                   "s, s, s, s], "

@@ -25,7 +25,6 @@ static volatile sig_atomic_t resized;
 
 static void on_resize(int sig)
 {
-    (void)sig;
     resized = 1;
 }
 

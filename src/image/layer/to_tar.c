@@ -209,7 +209,6 @@ static int put_other(struct walk *w, const struct tree_inode *ino)
 
 static int count_names(struct walk *w, struct tree_inode *ino)
 {
-    (void)w;
     ino->nlink++;
     return 0;
 }
