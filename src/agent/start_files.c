@@ -33,8 +33,7 @@ static void keep_only(int sock, bool for_layer)
 static void refuse_files(enum proto_fail kind, int code, const char *what)
 {
     struct err e = {0};
-    struct buf out;
-    buf_init(&out, 4096);
+    struct buf out = {.limit = 4096};
     err_sys(&e, code, "%s", what);
     (void)proto_put_fail(&out, kind, code, e.msg);
     (void)!write(CHILD_SOCK, buf_head(&out), buf_len(&out));

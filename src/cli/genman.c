@@ -257,8 +257,7 @@ static void options(const struct page *p, struct buf *out)
 /* Lists what is refused: options of a verb, verbs of msb or of a group. */
 static void not_yet(const struct page *p, struct buf *out)
 {
-    AUTO_BUF struct buf list;
-    buf_init(&list, PAGE_MAX);
+    AUTO_BUF struct buf list = {.limit = PAGE_MAX};
     if (p->cmd)
         (void)cmd_each_opt(p->cmd, later_option, &list);
     for (const struct cmd *const *c = p->cmd ? p->cmd->subs : cmd_table; c && *c; c++)
@@ -331,8 +330,7 @@ static int put_page(const struct page *p, struct err *e)
     char title[TITLE_MAX];
     (void)buf_printf(p->out, "%s(1) \"msb %s\" \"msb manual\"\n\n",
                      page_title(p->cmd ? p->cmd : &root_cmd, title), MSB_VERSION);
-    AUTO_BUF struct buf generated;
-    buf_init(&generated, PAGE_MAX);
+    AUTO_BUF struct buf generated = {.limit = PAGE_MAX};
     int r = 0;
     for (size_t i = 0; r == 0 && i < ARRAY_LEN(sections); i++) {
         buf_reset(&generated);
@@ -407,8 +405,7 @@ static int print_page(const char *title, const char *dir, struct err *e)
         r = read_notes(dirfd, "common.scd", true, &common, e);
     if (r < 0)
         return r;
-    AUTO_BUF struct buf out;
-    buf_init(&out, PAGE_MAX);
+    AUTO_BUF struct buf out = {.limit = PAGE_MAX};
     p.notes = notes;
     p.common = common;
     p.out = &out;

@@ -11,8 +11,7 @@
 /* {"errors": [{"code": ..., "message": ...}]} */
 static void read_message(struct http_response *resp, char *out, size_t size)
 {
-    AUTO_BUF struct buf body;
-    buf_init(&body, ERROR_BODY_MAX);
+    AUTO_BUF struct buf body = {.limit = ERROR_BODY_MAX};
     out[0] = '\0';
     if (http_body(resp, &body, NULL) < 0 || buf_len(&body) == 0)
         return;

@@ -343,10 +343,9 @@ int pull_image(struct image_store *s, const struct reference *ref, const struct 
         oci_platform_host(&host);
     struct pull p = {
         .store = s, .opt = opt, .ev = ev, .platform = opt->platform ? opt->platform : &host};
-    AUTO_BUF struct buf manifest;
+    AUTO_BUF struct buf manifest = {.limit = OCI_DOCUMENT_MAX};
     AUTO_BUF struct buf config;
     init_sync(&p);
-    buf_init(&manifest, OCI_DOCUMENT_MAX);
     buf_init(&config, OCI_CONFIG_MAX + 16384); /* room for the last read */
     int r = pull_all(&p, ref, &manifest, &config, ret, e);
     for (size_t i = 0; p.made && i < p.manifest.n_layers; i++)

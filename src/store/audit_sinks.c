@@ -68,8 +68,7 @@ static int put_cut(struct buf *b, const char *line)
 
 static int send_syslog(int fd, const char *line)
 {
-    AUTO_BUF struct buf b;
-    buf_init(&b, DATAGRAM_MAX + 64);
+    AUTO_BUF struct buf b = {.limit = DATAGRAM_MAX + 64};
     int r = buf_printf(&b, "<%d>msb[%d]: ", LOG_AUTHPRIV | LOG_NOTICE, (int)getpid());
     if (r == 0)
         r = put_cut(&b, line);

@@ -71,8 +71,7 @@ static void check_record(const struct log_entry *e)
     struct log_entry line;
     if (net_record_read(e, &r) < 0)
         return;
-    struct buf out;
-    buf_init(&out, 1 << 16);
+    struct buf out = {.limit = 1 << 16};
     REQUIRE(net_record_text(&r, &out) == 0);
     check_safe(buf_head(&out), buf_len(&out));
     REQUIRE(memchr(buf_head(&out), '\n', buf_len(&out)) == buf_head(&out) + buf_len(&out) - 1);

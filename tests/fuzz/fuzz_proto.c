@@ -55,9 +55,8 @@ static void parse(const struct proto_frame *f)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct buf b;
+    struct buf b = {.limit = PROTO_HDR_LEN + PROTO_MSG_MAX};
     struct proto_frame f;
-    buf_init(&b, PROTO_HDR_LEN + PROTO_MSG_MAX);
     if (buf_append(&b, data, size) < 0)
         return 0;
     while (proto_peek(&b, &f) == 1) {

@@ -52,7 +52,7 @@ static void judge(const struct rulebook *b)
 {
     AUTO_SPEC struct sandbox_spec s;
     AUTO_VERDICT struct verdict v = {0};
-    AUTO_BUF struct buf out;
+    AUTO_BUF struct buf out = {.limit = 1 << 20};
     struct store none = STORE_NONE;
     struct err e = {0};
     none.home = (char *)"/";
@@ -65,7 +65,6 @@ static void judge(const struct rulebook *b)
         abort();
     json_decref(verdict_json(&v));
     json_decref(rulebook_json(b));
-    buf_init(&out, 1 << 20);
     rulebook_print(b, &out);
 }
 

@@ -186,9 +186,8 @@ void peer_send(struct peer *p, uint16_t type, const void *data, size_t n)
 
 void peer_send_num(struct peer *p, uint16_t type, uint16_t tag, uint64_t v)
 {
-    struct buf b;
+    struct buf b = {.limit = 4096};
     struct proto_writer w;
-    buf_init(&b, 4096);
     proto_begin(&w, &b, type);
     if (v <= UINT32_MAX)
         proto_u32(&w, tag, (uint32_t)v);
@@ -206,9 +205,8 @@ void peer_ack(struct peer *p, uint64_t bytes)
 
 void peer_fail(struct peer *p, uint32_t kind, const char *text)
 {
-    struct buf b;
+    struct buf b = {.limit = 65536};
     struct proto_writer w;
-    buf_init(&b, 65536);
     proto_begin(&w, &b, PROTO_FAIL);
     proto_u32(&w, F_KIND, kind);
     proto_str(&w, F_TEXT, text);

@@ -27,11 +27,10 @@
 
 static void test_exec_request(void **state)
 {
-    struct buf b;
+    struct buf b = {.limit = 4096};
     struct proto_writer w;
     struct proto_frame f;
     struct exec_req q;
-    buf_init(&b, 4096);
     proto_begin(&w, &b, PROTO_EXEC);
     proto_str(&w, F_ENV, "A=1");
     proto_str(&w, F_ARG, "ls");
@@ -61,11 +60,10 @@ static void test_exec_request(void **state)
 
 static int parse_script(const char *name)
 {
-    struct buf b;
+    struct buf b = {.limit = 4096};
     struct proto_writer w;
     struct proto_frame f;
     struct config c;
-    buf_init(&b, 4096);
     proto_begin(&w, &b, PROTO_CONFIG);
     size_t mark = proto_nest(&w, F_SCRIPT);
     proto_str(&w, F_NAME, name);
@@ -96,10 +94,9 @@ static void test_script_names(void **state)
 /* Each parsed from a frame: "A=1", or "A" for none of that name. */
 static void change_env(struct config *c, uint16_t type, const char *const *var, size_t n)
 {
-    struct buf b;
+    struct buf b = {.limit = 4096};
     struct proto_writer w;
     struct proto_frame f;
-    buf_init(&b, 4096);
     proto_begin(&w, &b, type);
     for (size_t i = 0; i < n; i++)
         proto_str(&w, F_ENV, var[i]);
@@ -129,11 +126,10 @@ static void test_config_env_changes(void **state)
 
 static void test_config(void **state)
 {
-    struct buf b;
+    struct buf b = {.limit = 4096};
     struct proto_writer w;
     struct proto_frame f;
     struct config c;
-    buf_init(&b, 4096);
     proto_begin(&w, &b, PROTO_CONFIG);
     proto_str(&w, F_HOSTNAME, "box");
     proto_str(&w, F_LOWER_DEV, "/dev/vdb");
@@ -360,8 +356,7 @@ static void check_hosts(const char *text, const char *name, const struct req_net
                         const char *want)
 {
     static const struct req_net none;
-    struct buf b;
-    buf_init(&b, 4096);
+    struct buf b = {.limit = 4096};
     assert_int_equal(hosts_complete(text, name, net ? net : &none, &b), 0);
     assert_int_equal(buf_append(&b, "", 1), 0);
     assert_string_equal((char *)buf_head(&b), want);
@@ -455,8 +450,7 @@ static void test_config_network(void **state)
 
 static void expect_merged(const char *old, const char *pem, const char *want)
 {
-    struct buf b;
-    buf_init(&b, 4096);
+    struct buf b = {.limit = 4096};
     assert_int_equal(cas_merge(&b, old, strlen(old), pem), 0);
     assert_int_equal(buf_len(&b), strlen(want));
     assert_memory_equal(buf_head(&b), want, strlen(want));

@@ -30,8 +30,7 @@
 
 static void test_buf_keeps_its_limit(void **state)
 {
-    struct buf b;
-    buf_init(&b, 10);
+    struct buf b = {.limit = 10};
     assert_int_equal(buf_append(&b, "12345678", 8), 0);
     assert_int_equal(buf_append(&b, "abc", 3), -ENOSPC);
     assert_int_equal(buf_len(&b), 8);
@@ -49,9 +48,8 @@ static void test_buf_keeps_its_limit(void **state)
 /* Appends and consumes odd amounts, against a plain array. */
 static void test_buf_is_a_queue(void **state)
 {
-    struct buf b;
+    struct buf b = {.limit = 5000};
     uint8_t next_in = 0, next_out = 0;
-    buf_init(&b, 5000);
     for (unsigned i = 0; i < 5000; i++) {
         uint8_t chunk[97];
         size_t n = (size_t)i * 31 % sizeof(chunk);
@@ -73,8 +71,7 @@ static void test_buf_is_a_queue(void **state)
 
 static void test_buf_printf(void **state)
 {
-    struct buf b;
-    buf_init(&b, 16);
+    struct buf b = {.limit = 16};
     assert_int_equal(buf_printf(&b, "%d-%s", 7, "x"), 0);
     assert_memory_equal(buf_head(&b), "7-x", 3);
     assert_int_equal(buf_printf(&b, "%s", "far too long for this one"), -ENOSPC);

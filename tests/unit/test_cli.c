@@ -325,8 +325,7 @@ static void verbs_of_a_group(void **state)
 
 static void help_and_tree_of_a_group(void **state)
 {
-    struct buf b;
-    buf_init(&b, 1 << 20);
+    struct buf b = {.limit = 1 << 20};
     help_cmd(&cmd_image, false, &b, 80);
     assert_int_equal(buf_append(&b, "", 1), 0);
     const char *text = (char *)buf_head(&b);
@@ -415,16 +414,14 @@ static void check_helps(const struct cmd *in, struct buf *b)
 
 static void help_fits_a_screen_and_help_all_has_every_option(void **state)
 {
-    struct buf b;
-    buf_init(&b, 1 << 20);
+    struct buf b = {.limit = 1 << 20};
     check_helps(&root_cmd, &b);
     buf_free(&b);
 }
 
 static void root_help_mentions_everything(void **state)
 {
-    struct buf b;
-    buf_init(&b, 1 << 20);
+    struct buf b = {.limit = 1 << 20};
     for (int all = 0; all < 2; all++) {
         buf_reset(&b);
         help_root(all, &b, SCREEN_COLUMNS);
@@ -448,8 +445,7 @@ static void completions_offer_every_verb(void **state)
 {
     static const char *const shells[] = {"bash", "zsh", "fish", "powershell", "elvish"};
     for (size_t i = 0; i < ARRAY_LEN(shells); i++) {
-        struct buf b;
-        buf_init(&b, 1 << 20);
+        struct buf b = {.limit = 1 << 20};
         assert_true(completion_script(shells[i], &b));
         const char *text = text_of(&b, 0);
         for (const struct cmd *const *c = cmd_table; *c; c++)
@@ -469,8 +465,7 @@ static void check_template(const char *template, const char *want)
                            "\"M\":{\"k 1\":[{\"P\":\"p\"}]},\"E\":[]}",
                            0, NULL);
     struct err e = {0};
-    struct buf b;
-    buf_init(&b, 4096);
+    struct buf b = {.limit = 4096};
     int r = template_render(template, v, &b, &e);
     if (r != (want ? 0 : -EINVAL))
         fail_msg("%s: %d, %s", template, r, e.msg);

@@ -110,9 +110,8 @@ static void call(struct control_fix *t)
 
 static void say(struct control_fix *t, uint16_t type, uint16_t tag, const void *p, size_t n)
 {
-    AUTO_BUF struct buf b;
+    AUTO_BUF struct buf b = {.limit = 4096};
     struct proto_writer w;
-    buf_init(&b, 4096);
     proto_begin(&w, &b, type);
     if (tag)
         proto_bytes(&w, tag, p, n);

@@ -116,11 +116,10 @@ static struct proto_frame frame_of(const struct buf *b)
 static void attributes(void **state)
 {
     static struct file_attr a, b;
-    struct buf out;
+    struct buf out = {.limit = 1 << 20};
     struct proto_writer w;
     struct stat st = {.st_mode = S_IFREG | 0640, .st_size = 5, .st_uid = 7, .st_gid = 8};
     st.st_mtim = (struct timespec){.tv_sec = -2, .tv_nsec = 5};
-    buf_init(&out, 1 << 20);
     file_attr_of(&a, &st);
     assert_int_equal(a.mtime_ns, -1999999995);
     a.has |= FILE_HAS_NAME | FILE_HAS_TARGET | FILE_HAS_PATH;
@@ -148,9 +147,8 @@ static void attributes(void **state)
 static int parse_one(uint16_t tag, const void *p, size_t n)
 {
     static struct file_attr a;
-    struct buf out;
+    struct buf out = {.limit = 1 << 20};
     struct proto_writer w;
-    buf_init(&out, 1 << 20);
     proto_begin(&w, &out, PROTO_FILE_ENTRY);
     proto_bytes(&w, tag, p, n);
     assert_int_equal(proto_end(&w), 0);
@@ -183,8 +181,7 @@ static void attributes_that_make_no_sense(void **state)
 static void requests(void **state)
 {
     static struct file_req a, b;
-    struct buf out;
-    buf_init(&out, 1 << 20);
+    struct buf out = {.limit = 1 << 20};
     assert_int_equal(file_req_init(&a, FILE_OP_WRITE, "/x", FILE_ATOMIC), 0);
     a.has = FILE_HAS_MODE | FILE_HAS_UID | FILE_HAS_GID | FILE_HAS_SIZE | FILE_HAS_OFFSET |
             FILE_HAS_LENGTH | FILE_HAS_LIMIT | FILE_HAS_MTIME | FILE_HAS_ATIME | FILE_HAS_TO;

@@ -229,8 +229,7 @@ static void test_rotation(void **state)
         assert_int_equal(st[i].st_mode & 0777, 0600);
     }
     assert_true(st[1].st_size > LOG_FILE_MAX / 10 * 9); /* rotated when full, not before */
-    struct buf got;
-    buf_init(&got, LOG_FILE_MAX);
+    struct buf got = {.limit = LOG_FILE_MAX};
     (void)collect("exec.log.1", LOG_STDOUT, 1, &got);
     buf_free(&got);
 }
@@ -262,8 +261,7 @@ static void test_flush(void **state)
     assert_int_equal(fstatat(logs_fd, "exec.log", &st, 0), 0);
     assert_int_equal(st.st_size, 0);
     exec_log_flush(&l); /* what is held back, too */
-    struct buf got;
-    buf_init(&got, 64);
+    struct buf got = {.limit = 64};
     assert_int_equal(collect("exec.log", LOG_STDOUT, 1, &got), 2);
     assert_int_equal(buf_len(&got), 2);
     buf_free(&got);

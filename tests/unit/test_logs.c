@@ -389,8 +389,7 @@ static void check_defuse(const char *in, const char *want)
 {
     for (size_t step = 1; step <= 16; step += 5) {
         struct defuser d = {.strip_colors = false};
-        struct buf out;
-        buf_init(&out, 4096);
+        struct buf out = {.limit = 4096};
         for (size_t i = 0; i < strlen(in); i += step)
             assert_int_equal(defuse(&d, &out, (const uint8_t *)in + i, MIN(step, strlen(in) - i)),
                              0);

@@ -247,8 +247,7 @@ static void test_hostile_lines(void **state)
     assert_string_equal(r.name, "x?]0;y??");
     assert_string_equal(r.address, "");
     assert_string_equal(r.proto, "a very ");
-    struct buf out;
-    buf_init(&out, 4096);
+    struct buf out = {.limit = 4096};
     assert_int_equal(net_record_text(&r, &out), 0);
     assert_non_null(memchr(buf_head(&out), '\n', buf_len(&out)));
     buf_free(&out);

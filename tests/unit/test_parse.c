@@ -189,8 +189,7 @@ static void tables(void **state)
 {
     static const char *const headers[] = {"NAME", "IMAGE"};
     struct table t;
-    struct buf out;
-    buf_init(&out, 1 << 16);
+    struct buf out = {.limit = 1 << 16};
     table_init(&t, 2, headers);
     t.max[1] = 8;
     table_add(&t, "grüße");

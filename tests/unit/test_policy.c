@@ -414,8 +414,7 @@ static void put_settings(struct buf *b, const char *indent)
 
 static struct rulebook *random_book(void)
 {
-    AUTO_BUF struct buf b;
-    buf_init(&b, 1 << 16);
+    AUTO_BUF struct buf b = {.limit = 1 << 16};
     if (pick(2))
         put_settings(&b, "");
     if (pick(3) == 0) {

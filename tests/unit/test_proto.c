@@ -13,9 +13,8 @@
 
 static void test_frame_round_trip(void **state)
 {
-    struct buf b;
+    struct buf b = {.limit = 1024};
     struct proto_frame f;
-    buf_init(&b, 1024);
     struct proto_header h;
     assert_int_equal(proto_put(&b, PROTO_STDOUT, "hello", 5), 0);
     assert_memory_equal(buf_head(&b), "\5\0\0\0\25\0\0\0hello", 13);
@@ -74,10 +73,9 @@ static void test_length_limits(void **state)
         {UINT16_MAX, UINT32_MAX, -EPROTO},
     };
     for (size_t i = 0; i < ARRAY_LEN(t); i++) {
-        struct buf b;
+        struct buf b = {.limit = 64};
         struct proto_frame f;
         struct proto_header h;
-        buf_init(&b, 64);
         put_header(&b, t[i].len, t[i].type);
         assert_int_equal(proto_header_read(buf_head(&b), &h), t[i].want == 0);
         assert_int_equal(h.len, t[i].len);
@@ -99,14 +97,13 @@ static void test_put_refuses_what_peek_would(void **state)
 
 static void test_fields_round_trip(void **state)
 {
-    struct buf b;
+    struct buf b = {.limit = 4096};
     struct proto_writer w;
     struct proto_frame f;
     struct proto_reader r, nested;
     struct proto_field x;
     uint32_t v32;
     uint64_t v64;
-    buf_init(&b, 4096);
     proto_begin(&w, &b, PROTO_EXEC);
     proto_str(&w, F_ARG, "ls");
     proto_str(&w, F_ARG, "");
@@ -181,11 +178,10 @@ static void test_truncated_fields(void **state)
 
 static void test_finders(void **state)
 {
-    struct buf b;
+    struct buf b = {.limit = 1024};
     struct proto_writer w;
     struct proto_frame f;
     char text[6];
-    buf_init(&b, 1024);
     proto_begin(&w, &b, PROTO_FAIL);
     proto_u32(&w, F_KIND, 3);
     proto_u64(&w, F_COOKIE, 1ULL << 40);

@@ -137,17 +137,15 @@ static int dial(struct relay_fix *t)
 
 static void say(int fd, uint16_t type, const void *p, size_t n)
 {
-    AUTO_BUF struct buf b;
-    buf_init(&b, 1 << 20);
+    AUTO_BUF struct buf b = {.limit = 1 << 20};
     assert_int_equal(proto_put(&b, type, p, n), 0);
     assert_int_equal(send(fd, buf_head(&b), buf_len(&b), MSG_NOSIGNAL), buf_len(&b));
 }
 
 static void hello(int fd, uint32_t version)
 {
-    AUTO_BUF struct buf b;
+    AUTO_BUF struct buf b = {.limit = 256};
     struct proto_writer w;
-    buf_init(&b, 256);
     proto_begin(&w, &b, PROTO_HELLO);
     proto_u32(&w, F_VERSION, version);
     assert_int_equal(proto_end(&w), 0);
@@ -287,10 +285,9 @@ static void test_leash(void **state)
 {
     struct relay_fix *t = *state;
     for (uint32_t leash = 0; leash < 2; leash++) {
-        AUTO_BUF struct buf b;
+        AUTO_BUF struct buf b = {.limit = 1024};
         struct proto_writer w;
         int fd = dial(t);
-        buf_init(&b, 1024);
         proto_begin(&w, &b, PROTO_WAIT);
         proto_u32(&w, F_LEASH, leash);
         assert_int_equal(proto_end(&w), 0);
@@ -668,8 +665,7 @@ static bool is_open(int reader)
 
 static void send_with(int fd, uint16_t type, int passed)
 {
-    AUTO_BUF struct buf b;
-    buf_init(&b, 256);
+    AUTO_BUF struct buf b = {.limit = 256};
     assert_int_equal(proto_put(&b, type, NULL, 0), 0);
     assert_int_equal(sock_send_with_fd(fd, buf_head(&b), buf_len(&b), passed), buf_len(&b));
     (void)close(passed);

@@ -246,7 +246,7 @@ static void test_same_pipe_keeps_order(void **state)
 {
     struct peer p;
     int out[2];
-    struct buf got;
+    struct buf got = {.limit = 1 << 20};
     assert_int_equal(pipe2(out, O_CLOEXEC), 0);
     peer_run(&p, &(struct client_setup){.fd = {NO_FD, out[1], out[1]}}, 0);
     peer_begin(&p);
@@ -256,7 +256,6 @@ static void test_same_pipe_keeps_order(void **state)
         peer_send(&p, i % 3 ? PROTO_STDOUT : PROTO_STDERR, line, (size_t)n);
     }
     peer_exit(&p, 0);
-    buf_init(&got, 1 << 20);
     read_all(out[0], &got);
     peer_end(&p);
     assert_int_equal(buf_append(&got, "", 1), 0);
@@ -351,8 +350,7 @@ static void test_slow_reader(void **state)
         peer_exit(&p, 143);
         _exit(0);
     }
-    struct buf got;
-    buf_init(&got, 16 << 20);
+    struct buf got = {.limit = 16 << 20};
     read_all(out[0], &got);
     peer_end(&p);
     (void)waitpid(sender, NULL, 0);

@@ -112,8 +112,7 @@ static int put_own(struct audit_view *v, const struct log_entry *e, struct buf *
         return 0;
     if (v->json)
         return record_json(json_incref(e->json), v->ascii, out) < 0 ? -ENOMEM : 1;
-    AUTO_BUF struct buf details;
-    buf_init(&details, LOG_LINE_MAX);
+    AUTO_BUF struct buf details = {.limit = LOG_LINE_MAX};
     int r = put_details(e->json, &details);
     if (r == 0)
         r = buf_append(&details, "", 1);
@@ -231,8 +230,7 @@ static void raise_file_limit(void)
 
 static int print_head(void)
 {
-    AUTO_BUF struct buf out;
-    buf_init(&out, 256);
+    AUTO_BUF struct buf out = {.limit = 256};
     int r = buf_printf(&out, AUDIT_FORMAT, "TIME", "EVENT", "SANDBOX", "DETAILS");
     return r < 0 || ui_print(&out) == EXIT_OK ? r : -EPIPE;
 }

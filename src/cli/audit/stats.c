@@ -139,11 +139,10 @@ int audit_stats_print(const struct audit_stats *t, bool json)
                                           "RECEIVED", "SENT",      "READ", "WRITTEN"};
     if (json)
         return print_json(t);
-    AUTO_BUF struct buf out;
+    AUTO_BUF struct buf out = {.limit = SIZE_MAX / 2};
     AUTO_TABLE struct table table;
     const char *label;
     json_t *row;
-    buf_init(&out, SIZE_MAX / 2);
     table_init(&table, ARRAY_LEN(headers), headers);
     json_object_foreach(t->rows, label, row)
     {

@@ -710,8 +710,7 @@ bool completion_script(const char *shell, struct buf *out)
 
 static int completion_run(const struct args *a)
 {
-    AUTO_BUF struct buf out;
-    buf_init(&out, 1 << 20);
+    AUTO_BUF struct buf out = {.limit = 1 << 20};
     if (completion_script(a->pos[0], &out))
         return ui_print(&out);
     struct err e = {0};

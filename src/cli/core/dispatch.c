@@ -23,8 +23,7 @@ enum { HELP_COLUMNS = 80 };
 /* NULL: msb itself. */
 static int print_help(const struct cmd *c, bool all)
 {
-    AUTO_BUF struct buf out;
-    buf_init(&out, 1 << 20);
+    AUTO_BUF struct buf out = {.limit = 1 << 20};
     unsigned columns = MIN(term_columns(STDOUT_FILENO, HELP_COLUMNS), (unsigned)HELP_COLUMNS);
     if (c)
         help_cmd(c, all, &out, columns);
@@ -35,8 +34,7 @@ static int print_help(const struct cmd *c, bool all)
 
 static int print_tree(const struct cmd *c)
 {
-    AUTO_BUF struct buf out;
-    buf_init(&out, 1 << 20);
+    AUTO_BUF struct buf out = {.limit = 1 << 20};
     help_tree(c, &out);
     return ui_print(&out);
 }

@@ -161,8 +161,7 @@ static bool shown(const struct cmd *c)
 /* What is documented but not built: options of the verb, verbs of the group. */
 static void print_later(const struct help *h, const struct cmd *c)
 {
-    AUTO_BUF struct buf later;
-    buf_init(&later, 1 << 16);
+    AUTO_BUF struct buf later = {.limit = 1 << 16};
     (void)cmd_each_opt(c, append_later, &later);
     for (const struct cmd *const *s = c->subs; s && *s; s++)
         if (((*s)->flags & CMD_LATER) && !((*s)->flags & CMD_HIDDEN))
@@ -251,8 +250,7 @@ static size_t count_lines(const struct buf *b)
 static void print_details(const struct help *h, const struct cmd *c)
 {
     for (const char *p = c->details; p && *p;) {
-        AUTO_BUF struct buf text;
-        buf_init(&text, 1 << 16);
+        AUTO_BUF struct buf text = {.limit = 1 << 16};
         (void)buf_printf(&text, "\n");
         p = wrap(&text, p, 0, h->columns);
         p += strspn(p, "\n");

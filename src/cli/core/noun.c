@@ -42,8 +42,7 @@ static const char *cell_style(size_t row, size_t column, const char *cell)
 
 int show_table(const struct table *t, size_t status_column)
 {
-    AUTO_BUF struct buf out;
-    buf_init(&out, SIZE_MAX / 2);
+    AUTO_BUF struct buf out = {.limit = SIZE_MAX / 2};
     styled_column = status_column;
     if (table_print(t, &out, term_colors(STDOUT_FILENO) ? cell_style : NULL) == 0)
         return ui_print(&out);
@@ -77,8 +76,7 @@ void text_section(struct buf *b, const char *title, char *const *list)
 
 void text_words(struct buf *b, const char *label, char *const *list)
 {
-    AUTO_BUF struct buf text;
-    buf_init(&text, SIZE_MAX / 2);
+    AUTO_BUF struct buf text = {.limit = SIZE_MAX / 2};
     for (char *const *v = list; v && *v; v++)
         (void)buf_printf(&text, "%s%s", v == list ? "" : " ", *v);
     if (buf_append(&text, "", 1) == 0)
@@ -110,8 +108,7 @@ json_t *json_text(const char *s)
 
 static int list_names(const struct noun *n, const struct items *l)
 {
-    AUTO_BUF struct buf out;
-    buf_init(&out, SIZE_MAX / 2);
+    AUTO_BUF struct buf out = {.limit = SIZE_MAX / 2};
     for (size_t i = 0; i < l->n; i++) {
         if (n->kind)
             (void)buf_printf(&out, "%s", (const char *)l->v + i * n->kind->size);
@@ -199,11 +196,10 @@ int noun_list(const struct noun *n, const struct args *a)
 int noun_inspect(const struct noun *n, const struct args *a)
 {
     AUTO_STORE struct store s = STORE_NONE;
-    AUTO_BUF struct buf text;
+    AUTO_BUF struct buf text = {.limit = SIZE_MAX / 2};
     struct items l = {.store = &s, .args = a};
     struct err e = {0};
     assert(a->n_pos == 1);
-    buf_init(&text, SIZE_MAX / 2);
     int code, r = store_open(&s, &e);
     if (r == 0)
         r = load_items(n, &l, a->pos[0], &e);

@@ -249,10 +249,9 @@ static json_t *do_len(const struct call *c)
 
 static json_t *do_join(const struct call *c)
 {
-    AUTO_BUF struct buf b;
+    AUTO_BUF struct buf b = {.limit = 1 << 20};
     json_t *v;
     size_t i;
-    buf_init(&b, 1 << 20);
     json_array_foreach(c->arg[0], i, v)
     {
         if (i && c->n > 1 && json_is_string(c->arg[1]))
@@ -297,8 +296,7 @@ static json_t *do_not(const struct call *c)
 
 static json_t *do_println(const struct call *c)
 {
-    AUTO_BUF struct buf b;
-    buf_init(&b, 1 << 20);
+    AUTO_BUF struct buf b = {.limit = 1 << 20};
     for (size_t i = 0; i < c->n; i++) {
         (void)buf_append(&b, " ", i > 0);
         print_value(&b, c->arg[i]);

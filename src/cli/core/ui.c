@@ -209,8 +209,7 @@ int ui_print(const struct buf *b)
 
 int ui_print_line(const char *text)
 {
-    AUTO_BUF struct buf b;
-    buf_init(&b, SIZE_MAX / 2);
+    AUTO_BUF struct buf b = {.limit = SIZE_MAX / 2};
     return buf_printf(&b, "%s\n", text) < 0 ? EXIT_FAILED : ui_print(&b);
 }
 

@@ -79,9 +79,8 @@ static int put_volume(struct docker_cmd *d, const char *to, const char *value, s
 static int put_tmpfs(struct docker_cmd *d, const char *to, const char *value, struct err *e)
 {
     AUTO_FREE char *copy = strdup(value);
-    AUTO_BUF struct buf b;
+    AUTO_BUF struct buf b = {.limit = 1 << 16};
     char *rest = copy, *word;
-    buf_init(&b, 1 << 16);
     if (!copy)
         return err_oom(e);
     char *path = strsep(&rest, ":");

@@ -69,9 +69,8 @@ static int render(const char *format, json_t *titles, json_t *list, struct buf *
 int docker_print(const char *format, json_t *values)
 {
     AUTO_JSON json_t *list = values;
-    AUTO_BUF struct buf b;
+    AUTO_BUF struct buf b = {.limit = OUTPUT_MAX};
     struct err e = {0};
-    buf_init(&b, OUTPUT_MAX);
     int r = render(strcmp(format, "json") == 0 ? "{{json .}}" : format, NULL, list, &b, &e);
     return r < 0 ? docker_show_fail(&e) : print_text(&b);
 }
@@ -88,9 +87,8 @@ static size_t columns(const char *p, size_t n)
 /* Lines of cells separated by tabs: columns as wide as Docker makes them. */
 static int print_columns(const char *text)
 {
-    AUTO_BUF struct buf b;
+    AUTO_BUF struct buf b = {.limit = OUTPUT_MAX};
     size_t width[32] = {0};
-    buf_init(&b, OUTPUT_MAX);
     for (int pass = 0; pass < 2; pass++) {
         size_t column = 0;
         for (const char *p = text; *p;) {
@@ -114,9 +112,8 @@ static int print_table(const char *format, json_t *headers, json_t *rows)
 {
     AUTO_JSON json_t *titles = headers;
     AUTO_JSON json_t *list = rows;
-    AUTO_BUF struct buf b;
+    AUTO_BUF struct buf b = {.limit = OUTPUT_MAX};
     struct err e = {0};
-    buf_init(&b, OUTPUT_MAX);
     int r = titles ? render(format, titles, list, &b, &e) : err_oom(&e);
     if (r == 0 && buf_append(&b, "", 1) < 0)
         r = err_oom(&e);
@@ -175,8 +172,7 @@ json_t *docker_ago(uint64_t when_ns)
 
 json_t *docker_joined(char *const *list, const char *sep)
 {
-    AUTO_BUF struct buf b;
-    buf_init(&b, 1 << 20);
+    AUTO_BUF struct buf b = {.limit = 1 << 20};
     for (size_t i = 0; list && list[i]; i++)
         (void)buf_printf(&b, "%s%s", i ? sep : "", list[i]);
     return json_stringn(buf_len(&b) ? (const char *)buf_head(&b) : "", buf_len(&b));

@@ -51,8 +51,7 @@ static json_t *command_json(const struct sandbox_spec *s, bool whole)
 
 static json_t *ports_text(const struct sandbox *sb)
 {
-    AUTO_BUF struct buf b;
-    buf_init(&b, 1 << 20);
+    AUTO_BUF struct buf b = {.limit = 1 << 20};
     show_ports_text(sb, &b);
     return json_stringn(buf_len(&b) ? (const char *)buf_head(&b) : "", buf_len(&b));
 }

@@ -44,8 +44,7 @@ static void put_head(struct buf *b, const char *key, const char *value)
 
 static void put_command_head(struct buf *b, const struct args *a)
 {
-    AUTO_BUF struct buf words;
-    buf_init(&words, SCRIPT_MAX);
+    AUTO_BUF struct buf words = {.limit = SCRIPT_MAX};
     for (size_t i = 0; i < a->n_command; i++)
         (void)buf_printf(&words, "%s%s", i ? " " : "", a->command[i]);
     if (buf_append(&words, "", 1) == 0)
@@ -129,8 +128,7 @@ static int install(const struct args *a, const struct store *s, struct sandbox_r
                    const char *name, struct err *e)
 {
     AUTO_CLOSE int bin = store_subdir_open(s, "bin", e);
-    AUTO_BUF struct buf script;
-    buf_init(&script, SCRIPT_MAX);
+    AUTO_BUF struct buf script = {.limit = SCRIPT_MAX};
     if (bin < 0)
         return bin;
     if (faccessat(bin, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 && !args_has(a, "force")) {

@@ -130,8 +130,7 @@ static bool finished(const struct pull_layer *l)
 /* All layers where they fit; else those that are not finished, and how many are. */
 static void draw(struct progress *p)
 {
-    AUTO_BUF struct buf out;
-    buf_init(&out, 1 << 20);
+    AUTO_BUF struct buf out = {.limit = 1 << 20};
     unsigned columns = term_columns(STDERR_FILENO, COLUMNS_DEFAULT);
     unsigned rows = rows_of(STDERR_FILENO), lines = 0;
     size_t max = rows > 3 ? rows - 3 : 1;

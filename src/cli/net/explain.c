@@ -48,8 +48,7 @@ static int print_json(const struct explain_target *t, const struct explain_answe
 static int print_text(const struct explain_target *t, const struct explain_answer *a, bool live)
 {
     char target[POLICY_NAME_MAX + 16], addr[ADDR_TEXT_MAX];
-    AUTO_BUF struct buf b;
-    buf_init(&b, 1 << 16);
+    AUTO_BUF struct buf b = {.limit = 1 << 16};
     target_text(t, target, sizeof(target));
     (void)buf_printf(&b, "%s  %s  %s\n", a->allow ? "allow" : "deny", target, a->why);
     if (a->is_name)

@@ -36,8 +36,7 @@ static bool is_alive(void *ctx, struct records *r)
 
 static int print_head(void)
 {
-    AUTO_BUF struct buf out;
-    buf_init(&out, 512);
+    AUTO_BUF struct buf out = {.limit = 512};
     int r = buf_printf(&out, NET_RECORD_FORMAT, "TIME", "KIND", "VERDICT", "PROTO", "PEER", "WHY");
     return r < 0 || ui_print(&out) == EXIT_OK ? r : -EPIPE;
 }

@@ -20,8 +20,7 @@ static void put_port(struct buf *b, const struct spec_port *p)
 
 static int print_ports(const struct spec_port *p, size_t n)
 {
-    AUTO_BUF struct buf b;
-    buf_init(&b, 1 << 20);
+    AUTO_BUF struct buf b = {.limit = 1 << 20};
     for (size_t i = 0; i < n; i++)
         put_port(&b, &p[i]);
     return ui_print(&b);

@@ -153,8 +153,7 @@ static int print_json(const struct shown *s)
 
 static int print_text(const struct shown *s)
 {
-    AUTO_BUF struct buf b;
-    buf_init(&b, 1 << 20);
+    AUTO_BUF struct buf b = {.limit = 1 << 20};
     for (size_t i = 0; i < s->rules.n; i++)
         (void)buf_printf(&b, "rule %-3zu  %s\n", i + 1, s->rules.v[i]);
     if (s->off)

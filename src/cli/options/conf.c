@@ -170,8 +170,7 @@ static int add(const struct source *s, const struct opt *o, const char *prefix,
                const struct yaml *y)
 {
     struct args *a = s->a;
-    AUTO_BUF struct buf b;
-    buf_init(&b, CONF_VALUE_MAX);
+    AUTO_BUF struct buf b = {.limit = CONF_VALUE_MAX};
     if (a->n_opts >= CONF_ENTRIES_MAX)
         return yaml_fail(s->name, y, s->e, "too many settings");
     int r = o->value ? yaml_expect(s->name, y, YAML_TEXT, prefix ? prefix : o->name, s->e) : 0;
@@ -221,8 +220,7 @@ static int read_option(const struct source *s, const struct opt *o, const struct
 static int read_image(const struct source *s, const struct yaml *y)
 {
     struct args *a = s->a;
-    AUTO_BUF struct buf b;
-    buf_init(&b, CONF_VALUE_MAX);
+    AUTO_BUF struct buf b = {.limit = CONF_VALUE_MAX};
     int r = yaml_expect(s->name, y, YAML_TEXT, "image", s->e);
     if (r == 0)
         r = expand(s, y, &b);

@@ -37,8 +37,7 @@ static void note(struct plan *p, const char *name, const struct verdict *v)
 
 static int print_plan(const struct plan *p)
 {
-    AUTO_BUF struct buf out;
-    buf_init(&out, 1 << 22);
+    AUTO_BUF struct buf out = {.limit = 1 << 22};
     if (wants_json(p->args))
         return ui_print_json(json_incref(p->json));
     if (p->n == 0) {

@@ -26,8 +26,7 @@ static int open_book(const struct args *a, struct store *s, struct rulebook **re
 static int policy_show(const struct args *a, const struct store *s, struct err *e)
 {
     AUTO_RULEBOOK struct rulebook *b = NULL;
-    AUTO_BUF struct buf out;
-    buf_init(&out, 1 << 22);
+    AUTO_BUF struct buf out = {.limit = 1 << 22};
     int r = rulebook_load(s, &b, e);
     if (r < 0)
         return r;
@@ -98,9 +97,8 @@ static const struct cmd cmd_policy_check = {
 static int print_verdict(const struct verdict *v)
 {
     static const char *const headers[] = {"FIELD", "RESULT", "ASKED", "ALLOWED", "WHERE"};
-    AUTO_BUF struct buf out;
+    AUTO_BUF struct buf out = {.limit = 1 << 22};
     AUTO_TABLE struct table t;
-    buf_init(&out, 1 << 22);
     table_init(&t, 5, headers);
     t.max[2] = t.max[3] = 48;
     for (size_t i = 0; i < v->n; i++) {
@@ -203,9 +201,8 @@ static int policy_init_run(const struct args *a)
 {
     AUTO_STORE struct store s = STORE_NONE;
     AUTO_FREE char *path = NULL;
-    AUTO_BUF struct buf text;
+    AUTO_BUF struct buf text = {.limit = 1 << 20};
     struct err e = {0};
-    buf_init(&text, 1 << 20);
     rulebook_template(&text);
     if (a->n_pos && strcmp(a->pos[0], "-") == 0)
         return ui_print(&text);

@@ -52,8 +52,7 @@ static int look(const struct args *a, struct metrics *now, struct metrics *befor
 
 static int print_once(const struct args *a, const struct metrics *m)
 {
-    AUTO_BUF struct buf out;
-    buf_init(&out, SIZE_MAX / 2);
+    AUTO_BUF struct buf out = {.limit = SIZE_MAX / 2};
     const char *format = args_get(a, "format");
     if (format && strcmp(format, "json") == 0)
         return ui_print_json(metrics_json(m, a->n_pos > 0));
@@ -126,8 +125,7 @@ static int follow(const struct args *a, uint64_t interval, struct err *e)
     struct metrics now = {0}, before = {0};
     int r = look(a, &now, &before, 0, e), code = EXIT_OK;
     while (r == 0 && code == EXIT_OK) {
-        AUTO_BUF struct buf out;
-        buf_init(&out, SIZE_MAX / 2);
+        AUTO_BUF struct buf out = {.limit = SIZE_MAX / 2};
         r = look(a, &now, &before, interval, e);
         metrics_lines(&now, &out);
         code = r == 0 ? ui_print(&out) : EXIT_FAILED;

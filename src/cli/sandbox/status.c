@@ -23,8 +23,7 @@ static int status_items_load(struct items *l, struct err *e)
 static char *command_line(const struct sandbox_spec *s)
 {
     const struct strlist *lists[] = {&s->entrypoint, &s->cmd};
-    AUTO_BUF struct buf b;
-    buf_init(&b, 1 << 20);
+    AUTO_BUF struct buf b = {.limit = 1 << 20};
     for (size_t i = 0; i < ARRAY_LEN(lists); i++)
         for (size_t j = 0; j < lists[i]->n; j++) {
             const char *w = lists[i]->v[j];
@@ -58,8 +57,7 @@ static json_t *ports_json(const struct sandbox *sb)
 /* "-" = none. */
 static void add_ports(struct table *t, const struct sandbox *sb)
 {
-    AUTO_BUF struct buf b;
-    buf_init(&b, 1 << 20);
+    AUTO_BUF struct buf b = {.limit = 1 << 20};
     show_ports_text(sb, &b);
     table_add(t, buf_len(&b) && buf_append(&b, "", 1) == 0 ? (const char *)buf_head(&b) : "-");
 }

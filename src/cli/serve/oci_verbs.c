@@ -282,8 +282,7 @@ static int print_list(const struct args *a, json_t *all)
     const char *format = args_get(a, "format");
     const json_t *one;
     size_t i;
-    AUTO_BUF struct buf out;
-    buf_init(&out, 1 << 20);
+    AUTO_BUF struct buf out = {.limit = 1 << 20};
     if (!all)
         return ui_print_json(NULL);
     if (format && strcmp(format, "json") == 0) { /* in one line */

@@ -43,8 +43,7 @@ static void append(struct buf *b, size_t n, const char *one, const char *many)
 static int report(const struct args *a, const struct pruned *p)
 {
     char size[32];
-    AUTO_BUF struct buf text;
-    buf_init(&text, 1 << 10);
+    AUTO_BUF struct buf text = {.limit = 1 << 10};
     if (wants_json(a))
         return ui_print_json(json_pack("{s:I, s:I, s:I, s:I}", "images", (json_int_t)p->images,
                                        "reclaimed_bytes", (json_int_t)p->bytes, "sandboxes",

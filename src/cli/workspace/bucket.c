@@ -120,12 +120,11 @@ static int print_status(const struct args *a, const char *name, bool remote, str
 
 static int status(const struct args *a, const struct store *s, struct err *e)
 {
-    AUTO_BUF struct buf text;
+    AUTO_BUF struct buf text = {.limit = 256 << 20};
     struct workspace w;
     bool remote = false;
     struct differences d = {"action", 14, json_array(), &text};
     struct s3_sync how = {.look = true, .differs = difference_note, .ctx = &d, .warn = ui_warn};
-    buf_init(&text, 256 << 20);
     int r = workspace_open(s, a->pos[0], &w, e);
     if (r == 0)
         r = bucket_sync(s, a->pos[0], &how, &remote, e);

@@ -202,8 +202,7 @@ static int diff(const struct args *a, const struct store *s, struct err *e)
 {
     AUTO_HELD struct held h = HELD_NONE;
     AUTO_S3_TREE struct s3_tree old = {0}, now = {0};
-    AUTO_BUF struct buf text;
-    buf_init(&text, 256 << 20);
+    AUTO_BUF struct buf text = {.limit = 256 << 20};
     int r = hold(s, a->pos[0], true, &h, e);
     if (r == 0)
         r = find_trees(a, h.dir, &old, &now, e);

@@ -81,17 +81,15 @@ static int add_xattrs(struct buf *b, const struct tree_xattr *x)
 
 int tar_put_header(struct tar_out *o, const struct tar_entry *t)
 {
-    AUTO_BUF struct buf b;
-    buf_init(&b, RECORDS_MAX);
+    AUTO_BUF struct buf b = {.limit = RECORDS_MAX};
     int r = tar_format(&b, t);
     return r < 0 ? r : tar_out_write(o, buf_head(&b), buf_len(&b));
 }
 
 int tar_put_header_xattrs(struct tar_out *o, const struct tar_entry *t, const struct tree_xattr *x)
 {
-    AUTO_BUF struct buf records;
+    AUTO_BUF struct buf records = {.limit = RECORDS_MAX};
     struct tar_entry with = *t;
-    buf_init(&records, RECORDS_MAX);
     int r = add_xattrs(&records, x);
     with.xattrs = &records;
     return r < 0 ? r : tar_put_header(o, &with);
