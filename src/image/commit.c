@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "image/layer/to_tar.h"
@@ -12,6 +11,7 @@
 #include "image/oci/json.h"
 #include "image/store/internal.h"
 #include "util/cleanup.h"
+#include "util/loop.h"
 #include "util/text.h"
 
 struct making {
@@ -137,9 +137,7 @@ static int set_history(const struct making *m, struct err *e)
 {
     const struct commit *c = m->c;
     char now[TIME_TEXT_MAX], by[160];
-    struct timespec t;
-    (void)clock_gettime(CLOCK_REALTIME, &t);
-    time_rfc3339((uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec, now);
+    time_rfc3339(realtime_ns(), now);
     (void)snprintf(by, sizeof(by), "msb commit %.128s", c->name);
     json_t *history = json_object_get(m->config, "history");
     json_t *entry = json_pack("{s:s, s:s, s:s*, s:s*}", "created", now, "created_by", by, "author",

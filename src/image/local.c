@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "image/erofs/erofs.h"
@@ -14,6 +13,7 @@
 #include "image/layer/source.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/loop.h"
 
 enum {
     DIR_TRIES = 3, /* to read a directory while it does not change */
@@ -102,9 +102,7 @@ static int build_dir(struct source_dir *s, const struct image_ctx *ctx, struct t
             return r;
     }
     /* One that keeps changing gets an image that no other sandbox will share. */
-    struct timespec now;
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    dir_hex(&s->key, same ? 0 : (int64_t)now.tv_sec * 1000000000 + now.tv_nsec, hex);
+    dir_hex(&s->key, same ? 0 : (int64_t)realtime_ns(), hex);
     return cache_build_publish(b, hex, e);
 }
 

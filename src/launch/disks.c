@@ -3,6 +3,7 @@
 #include "proto/proto.h"
 #include "store/volume.h"
 #include "util/cleanup.h"
+#include "util/loop.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +14,6 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { SECTOR = 512, USER_MAX = SPEC_NAME_MAX + 16, PAUSE_MS = 20, PATIENCE_MS = 5000 };
@@ -73,7 +73,7 @@ static int lock_disk(const struct store *s, const struct spec_mount *m, const st
             return err_hinted(
                 e, err_set(e, EBUSY, "disk '%s' is in use by %s", m->source, who),
                 "only one sandbox can write to a disk; to share it, mount it ro in all of them");
-        (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
+        sleep_ms(PAUSE_MS);
     }
     return 0;
 }

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { STREAMS = 2, FOLLOW_MS = 100 };
@@ -236,12 +235,6 @@ static int seek_tail(struct logs *l)
 }
 
 /* --- the whole --- */
-
-static void sleep_ms(long ms)
-{
-    struct timespec ts = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    (void)nanosleep(&ts, NULL);
-}
 
 static bool is_past_until(const struct logs *l)
 {

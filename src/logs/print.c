@@ -38,12 +38,6 @@ static void hold(struct defuser *d, uint8_t c, int state)
     d->state = (__typeof__(d->state))state;
 }
 
-static bool reorders_text(uint32_t cp)
-{
-    return cp == 0x200e || cp == 0x200f || (cp >= 0x202a && cp <= 0x202e) ||
-           (cp >= 0x2066 && cp <= 0x2069);
-}
-
 /* c is the next byte of a character that is not ASCII; *again: it is not part of it, and is still to
  * be handled. */
 static int step_utf8(struct defuser *d, struct buf *out, uint8_t c, bool *again)
@@ -63,7 +57,7 @@ static int step_utf8(struct defuser *d, struct buf *out, uint8_t c, bool *again)
     size_t n = d->n_held;
     d->n_held = 0;
     d->state = DEFUSE_TEXT;
-    if ((cp >= 0x80 && cp < 0xa0) || reorders_text(cp))
+    if ((cp >= 0x80 && cp < 0xa0) || utf8_reorders(cp))
         return buf_printf(out, "<U+%04X>", cp);
     return buf_append(out, d->held, n);
 }

@@ -3,11 +3,11 @@
 #include "util/array.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/loop.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { FOLLOW_MS = 100, OUT_MAX = 1 << 20, FLUSH_AT = 64 * 1024 };
@@ -209,8 +209,7 @@ static int follow(struct records *r)
         for (size_t i = r->n; i-- > 0;)
             if (r->src[i]->gone)
                 drop_source(r, i);
-        struct timespec pause = {.tv_nsec = FOLLOW_MS * 1000000L};
-        (void)nanosleep(&pause, NULL);
+        sleep_ms(FOLLOW_MS);
     }
 }
 

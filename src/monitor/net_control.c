@@ -45,18 +45,12 @@ static bool reply_ok(struct buf *out)
 /* A text field; false when it is absent, too long, or contains a NUL. */
 static bool find_str(const struct proto_frame *f, uint16_t tag, char *to, size_t size)
 {
-    struct proto_reader r;
     struct proto_field x;
-    proto_reader_init(&r, f->data, f->len);
-    while (proto_next(&r, &x) == 1)
-        if (x.tag == tag) {
-            if (x.len >= size || memchr(x.data, '\0', x.len))
-                return false;
-            memcpy(to, x.data, x.len);
-            to[x.len] = '\0';
-            return true;
-        }
-    return false;
+    if (!proto_find(f, tag, &x) || x.len >= size || memchr(x.data, '\0', x.len))
+        return false;
+    memcpy(to, x.data, x.len);
+    to[x.len] = '\0';
+    return true;
 }
 
 static bool read_address(const struct proto_frame *f, struct net_addr *ret)
@@ -142,14 +136,9 @@ static int on_net_set(struct gate *g, void *arg)
 
 json_t *net_control_json(const struct proto_frame *f)
 {
-    struct proto_reader r;
     struct proto_field x;
-    json_t *j = NULL;
-    proto_reader_init(&r, f->data, f->len);
-    while (!j && proto_next(&r, &x) == 1)
-        if (x.tag == F_CTL_SPEC && x.len <= SPEC_TEXT_MAX)
-            j = json_loadb((const char *)x.data, x.len, 0, NULL);
-    return j;
+    bool found = proto_find(f, F_CTL_SPEC, &x) && x.len <= SPEC_TEXT_MAX;
+    return found ? json_loadb((const char *)x.data, x.len, 0, NULL) : NULL;
 }
 
 /* The network in the request's JSON; to be freed in any case. */
@@ -400,24 +389,13 @@ static int set_hosts(struct net_control *c, const struct proto_frame *f, struct 
     return r;
 }
 
-static bool has_spec(const struct proto_frame *f)
-{
-    struct proto_reader r;
-    struct proto_field x;
-    proto_reader_init(&r, f->data, f->len);
-    while (proto_next(&r, &x) == 1)
-        if (x.tag == F_CTL_SPEC)
-            return true;
-    return false;
-}
-
 static bool set_secrets(struct net_control *c, const struct proto_frame *f, int fd, struct buf *out)
 {
     struct err e = {0};
     if (!net_thread_intercepts(c->net))
         return reply_fail(out, PROTO_FAIL_STATE, ENOTCONN,
                           "the sandbox was started without bound secrets");
-    int r = has_spec(f) ? set_hosts(c, f, &e) : 0;
+    int r = proto_find(f, F_CTL_SPEC, &(struct proto_field){0}) ? set_hosts(c, f, &e) : 0;
     if (r < 0)
         return reply_fail(out, PROTO_FAIL_OTHER, -r, e.msg);
     r = fd >= 0 ? net_thread_reconfigure(c->net, &c->secrets, fd) : 0;

@@ -1,6 +1,7 @@
 /* The table of fields, and what follows from it alone: reading, showing, the template. */
 #include "policy/impl.h"
 
+#include "util/json.h"
 #include "util/parse.h"
 
 #include <errno.h>
@@ -255,15 +256,21 @@ void rulebook_print(const struct rulebook *b, struct buf *out)
             put_layer(b, &b->file[i].rule[k], out);
 }
 
+json_t *items_json(const struct setting *s)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < s->n; i++)
+        json_add(&a, json_string(s->item[i].text));
+    return a;
+}
+
 static json_t *setting_json(const struct rulebook *b, const struct layer *l,
                             const struct setting *s)
 {
     char text[64];
     json_t *value = NULL;
     if (s->field->type == FIELD_LIST) {
-        value = json_array();
-        for (size_t i = 0; i < s->n; i++)
-            (void)json_array_append_new(value, json_string(s->item[i].text));
+        value = items_json(s);
     } else if (s->field->type == FIELD_FLAG) {
         value = json_boolean(s->number);
     } else if (s->field->type == FIELD_COUNT) {

@@ -87,6 +87,7 @@ int rulebook_load_for(const struct store *s, enum hold why, const char *name, st
 extern struct rulebook *rulebook_seen; /* NULL; one more share of it */
 
 const struct setting *layer_get(const struct layer *l, const char *section, const char *key);
+json_t *items_json(const struct setting *s);
 bool item_matches(const struct setting *s, const char *text); /* any of its wildcards */
 /* "2 GiB", "1h30m", "a, b" */
 void setting_text(const struct setting *s, char *out, size_t size);

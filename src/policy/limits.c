@@ -13,14 +13,6 @@ static json_t *rules_json(const struct policy *p)
     return a;
 }
 
-static json_t *items_json(const struct setting *s)
-{
-    json_t *a = json_array();
-    for (size_t i = 0; i < s->n; i++)
-        json_add(&a, json_string(s->item[i].text));
-    return a;
-}
-
 /* NULL: the setting is about nothing that can be asked of a running sandbox. */
 static json_t *limit_json(const struct setting *s)
 {

@@ -194,7 +194,7 @@ char *proto_get_str(const struct proto_field *f)
     return s;
 }
 
-static bool find_field(const struct proto_frame *frame, uint16_t tag, struct proto_field *f)
+bool proto_find(const struct proto_frame *frame, uint16_t tag, struct proto_field *f)
 {
     struct proto_reader r;
     proto_reader_init(&r, frame->data, frame->len);
@@ -209,7 +209,7 @@ uint64_t proto_find_num(const struct proto_frame *frame, uint16_t tag, uint64_t 
     struct proto_field f;
     uint32_t v32;
     uint64_t v64;
-    if (!find_field(frame, tag, &f))
+    if (!proto_find(frame, tag, &f))
         return otherwise;
     if (proto_get_u32(&f, &v32))
         return v32;
@@ -220,7 +220,7 @@ void proto_find_text(const struct proto_frame *frame, uint16_t tag, char *to, si
 {
     struct proto_field f;
     size_t n = 0;
-    if (find_field(frame, tag, &f))
+    if (proto_find(frame, tag, &f))
         for (; n < f.len && n + 1 < size; n++)
             to[n] = f.data[n] < 0x20 || f.data[n] == 0x7f ? '?' : (char)f.data[n];
     to[n] = '\0';

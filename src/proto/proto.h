@@ -503,6 +503,8 @@ bool proto_get_u64(const struct proto_field *f, uint64_t *v);
 /* A malloc'd, NUL-terminated copy; NULL when it holds a NUL or memory is short. */
 char *proto_get_str(const struct proto_field *f);
 
+/* The first field with this tag; false: there is none. */
+bool proto_find(const struct proto_frame *frame, uint16_t tag, struct proto_field *f);
 /* The number in the first field with this tag, or `otherwise`. */
 uint64_t proto_find_num(const struct proto_frame *f, uint16_t tag, uint64_t otherwise);
 /* Copies the text field, cut to size, control characters replaced; "" when absent. */

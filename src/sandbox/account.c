@@ -6,6 +6,7 @@
 #include "util/cleanup.h"
 #include "util/json.h"
 #include "util/loop.h"
+#include "util/process.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,23 +19,6 @@ enum {
 };
 
 /* --- CPU time -------------------------------------------------------------------------------- */
-
-/* The process's own and that of its ended children, in clock ticks. */
-static uint64_t ticks_of(pid_t pid)
-{
-    char path[64], line[1024];
-    unsigned long long t[4];
-    (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    AUTO_FCLOSE FILE *f = fopen(path, "re");
-    size_t n = f ? fread(line, 1, sizeof(line) - 1, f) : 0;
-    line[n] = '\0';
-    const char *rest = strrchr(line, ')'); /* the name may hold anything */
-    if (!rest ||
-        sscanf(rest + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu", &t[0],
-               &t[1], &t[2], &t[3]) != 4)
-        return 0;
-    return t[0] + t[1] + t[2] + t[3];
-}
 
 /* Appends the children of all its threads to the list. */
 static void add_children(pid_t pid, pid_t *list, size_t *n)
@@ -63,7 +47,8 @@ static uint64_t tree_cpu_ns(pid_t root)
         return 0;
     list[0] = root;
     for (size_t i = 0; i < n; i++) {
-        ticks += ticks_of(list[i]);
+        uint64_t own;
+        ticks += process_usage(list[i], &own, &(pid_t){0}) == 0 ? own : 0;
         add_children(list[i], list, &n);
     }
     return ticks * (1000000000ULL / (uint64_t)sysconf(_SC_CLK_TCK));

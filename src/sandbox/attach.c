@@ -7,7 +7,6 @@
 #include "util/loop.h"
 
 #include <errno.h>
-#include <time.h>
 
 enum { CONNECT_TRIES = 200 }; /* 5 ms apart: a monitor may be just starting or ending */
 
@@ -80,9 +79,8 @@ int sandbox_attach_look(const struct store *s, const char *name, const struct at
                 return r;
             *started = *started || r == 0; /* another process having started it is as good */
         }
-        struct timespec pause = {.tv_nsec = 5000000};
         if (r == 1 || running)
-            (void)nanosleep(&pause, NULL);
+            sleep_ms(5);
     }
     return err_set(e, ETIMEDOUT, "cannot connect to sandbox '%s'", name);
 }

@@ -3,7 +3,6 @@
 #include "util/loop.h"
 
 #include <errno.h>
-#include <time.h>
 
 enum {
     REFUSED_MS = 10000, /* how long a sandbox may be going down */
@@ -38,7 +37,7 @@ static int open_retrying(const struct store *s, const char *name, const struct a
         if (r != -ESHUTDOWN || now_ns() >= until)
             return r;
         err_clear(e);
-        (void)nanosleep(&(struct timespec){.tv_nsec = RETRY_PAUSE_MS * 1000000L}, NULL);
+        sleep_ms(RETRY_PAUSE_MS);
     }
 }
 

@@ -28,6 +28,13 @@ uint64_t realtime_ns(void)
     return read_clock(CLOCK_REALTIME);
 }
 
+void sleep_ms(uint64_t ms)
+{
+    const struct timespec t = {.tv_sec = (time_t)(ms / 1000),
+                               .tv_nsec = (long)(ms % 1000) * 1000000};
+    (void)nanosleep(&t, NULL);
+}
+
 bool wait_readable(int fd, uint64_t until_ns)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};

@@ -62,6 +62,7 @@ static inline void loop_stop(struct loop *l)
 
 uint64_t now_ns(void);      /* CLOCK_MONOTONIC */
 uint64_t realtime_ns(void); /* CLOCK_REALTIME: for records, never for waiting */
+void sleep_ms(uint64_t ms); /* or until a signal comes */
 
 /* For those without a loop: waits until fd can be read or has ended, and says whether it can. Looks
  * once even if that time (of now_ns) has passed. */

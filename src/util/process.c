@@ -1,5 +1,7 @@
 #include "util/process.h"
 
+#include "util/cleanup.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -134,4 +136,22 @@ void process_forget_caller(const char *title, const char *name)
 {
     forget_arguments(title, name);
     forget_environment();
+}
+
+int process_usage(pid_t pid, uint64_t *ticks, pid_t *parent)
+{
+    char path[64], line[1024];
+    unsigned long long t[4];
+    int up;
+    (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    AUTO_FCLOSE FILE *f = fopen(path, "re");
+    size_t n = f ? fread(line, 1, sizeof(line) - 1, f) : 0;
+    line[n] = '\0';
+    const char *rest = strrchr(line, ')'); /* the name may hold anything, even parentheses */
+    if (!rest || sscanf(rest + 1, " %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu",
+                        &up, &t[0], &t[1], &t[2], &t[3]) != 5)
+        return -ESRCH;
+    *ticks = t[0] + t[1] + t[2] + t[3];
+    *parent = up;
+    return 0;
 }

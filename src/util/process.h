@@ -3,6 +3,7 @@
 #define MSB_UTIL_PROCESS_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* Closes every descriptor from `from` on that is not in `keep`, which need not be sorted and may
@@ -34,5 +35,8 @@ int process_exit_code(int status);
 char **process_own_arguments(int argc, char **argv);
 void process_hide_argument(int i, size_t from);
 void process_forget_caller(const char *title, const char *name);
+
+/* CPU time of a process and of its ended children, in clock ticks, and its parent. -ESRCH. */
+int process_usage(pid_t pid, uint64_t *ticks, pid_t *parent);
 
 #endif

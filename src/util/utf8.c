@@ -72,8 +72,7 @@ size_t utf8_unfinished(const uint8_t *p, size_t n)
 
 static bool is_unsafe(uint32_t cp)
 {
-    return cp < 0x20 || (cp >= 0x7f && cp < 0xa0) || cp == 0x200e || cp == 0x200f ||
-           (cp >= 0x202a && cp <= 0x202e) || (cp >= 0x2066 && cp <= 0x2069);
+    return cp < 0x20 || (cp >= 0x7f && cp < 0xa0) || utf8_reorders(cp);
 }
 
 void utf8_defuse(char *s)

@@ -3,6 +3,7 @@
 #ifndef MSB_UTIL_UTF8_H
 #define MSB_UTIL_UTF8_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,6 +13,13 @@ int utf8_char(const uint8_t *p, size_t n, uint32_t *cp);
 
 /* How many bytes at the very end, 0..3, are the beginning of a character that is not complete. */
 size_t utf8_unfinished(const uint8_t *p, size_t n);
+
+/* Marks that change the order in which text is shown. */
+static inline bool utf8_reorders(uint32_t cp)
+{
+    return cp == 0x200e || cp == 0x200f || (cp >= 0x202a && cp <= 0x202e) ||
+           (cp >= 0x2066 && cp <= 0x2069);
+}
 
 /* Makes untrusted text safe to show on one line of a terminal, in place: control characters (C0,
  * DEL, C1, and the marks that reorder text) and everything that is not UTF-8 become '?'. The text

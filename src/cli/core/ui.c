@@ -4,6 +4,7 @@
 #include "util/cleanup.h"
 #include "util/diag.h"
 #include "util/fs.h"
+#include "util/loop.h"
 #include "util/process.h"
 #include "util/progress.h"
 #include "util/term.h"
@@ -15,7 +16,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { SPINNER_DELAY_MS = 150, SPINNER_STEP_MS = 80, NAME_COLUMN = 12 };
@@ -123,12 +123,6 @@ void ui_set_verbosity(enum verbosity v)
 
 /* --- spinner -------------------------------------------------------------------------------- */
 
-static void pause_ms(long ms)
-{
-    struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    (void)nanosleep(&t, NULL);
-}
-
 static volatile sig_atomic_t spinner_done;
 
 static void on_done(int sig)
@@ -141,7 +135,7 @@ static void __attribute__((noreturn)) spin(const char *doing, const char *what)
 {
     static const char *const frames[] = {"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"};
     bool on = term_colors(STDERR_FILENO);
-    pause_ms(SPINNER_DELAY_MS);
+    sleep_ms(SPINNER_DELAY_MS);
     size_t i = 0;
     for (; !spinner_done; i++) {
         char far[80];
@@ -149,7 +143,7 @@ static void __attribute__((noreturn)) spin(const char *doing, const char *what)
         (void)dprintf(STDERR_FILENO, "\r   %s%s%s %-*s %s%s%s\x1b[K", on ? SGR_CYAN : "",
                       frames[i % ARRAY_LEN(frames)], on ? SGR_RESET : "", NAME_COLUMN, doing, what,
                       known ? "  " : "", known ? far : "");
-        pause_ms(SPINNER_STEP_MS);
+        sleep_ms(SPINNER_STEP_MS);
     }
     if (i > 0)
         (void)dprintf(STDERR_FILENO, "\r\x1b[K");

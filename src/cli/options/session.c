@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -175,7 +174,7 @@ static int attach_again(void *ctx, struct err *e)
     if (now_ns() >= a->until_ns)
         return err_set(e, ETIMEDOUT, "sandbox '%s' refused the command for %d seconds", a->name,
                        RETRY_MS / 1000);
-    (void)nanosleep(&(struct timespec){.tv_nsec = a->pause_ms * 1000000L}, NULL);
+    sleep_ms(a->pause_ms);
     a->pause_ms = MIN(2 * a->pause_ms, (unsigned)RETRY_PAUSE_MAX_MS);
     int r = sandbox_attach(a->store, a->name, ui_warn, &fd, &started, e);
     *a->started = *a->started || started;

@@ -13,19 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { INTERVAL_DEFAULT_MS = 1000, INTERVAL_MIN_MS = 50, GLANCE_MS = 200 };
 
 #define ENTER_SCREEN "\x1b[?1049h\x1b[?25l"
 #define LEAVE_SCREEN "\x1b[?25h\x1b[?1049l"
-
-static void pause_ms(uint64_t ms)
-{
-    struct timespec t = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
-    (void)nanosleep(&t, NULL);
-}
 
 static int interval_option(const struct args *a, uint64_t *ms, struct err *e)
 {
@@ -44,7 +37,7 @@ static int look(const struct args *a, struct metrics *now, struct metrics *befor
     *before = *now;
     *now = (struct metrics){0};
     if (pause)
-        pause_ms(pause);
+        sleep_ms(pause);
     int r = metrics_load(a, now, e);
     metrics_compare(now, before);
     return r;

@@ -2,8 +2,8 @@
 
 #include "util/array.h"
 #include "util/cleanup.h"
+#include "util/process.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -13,26 +13,6 @@
 #include <unistd.h>
 
 enum { PROCESSES_MAX = 1 << 20 };
-
-/* /proc/PID/stat; the name in it may hold anything, even parentheses. */
-static int read_stat(const char *pid, struct usage_process *p)
-{
-    char path[64], line[1024];
-    (void)snprintf(path, sizeof(path), "/proc/%.16s/stat", pid);
-    AUTO_FCLOSE FILE *f = fopen(path, "re");
-    size_t n = f ? fread(line, 1, sizeof(line) - 1, f) : 0;
-    line[n] = '\0';
-    const char *rest = strrchr(line, ')');
-    int parent;
-    unsigned long long user, system, children_user, children_system;
-    if (!rest || sscanf(rest + 1, " %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %llu %llu",
-                        &parent, &user, &system, &children_user, &children_system) != 5)
-        return -ESRCH;
-    *p = (struct usage_process){.pid = (pid_t)strtol(pid, NULL, 10),
-                                .parent = parent,
-                                .ticks = user + system + children_user + children_system};
-    return 0;
-}
 
 static int by_pid(const void *a, const void *b)
 {
@@ -49,8 +29,8 @@ int usage_load(struct usage_table *t)
     if (!d)
         return -errno;
     while ((e = readdir(d)) && t->n < PROCESSES_MAX) {
-        struct usage_process p;
-        if (!isdigit((unsigned char)e->d_name[0]) || read_stat(e->d_name, &p) < 0)
+        struct usage_process p = {.pid = (pid_t)strtol(e->d_name, NULL, 10)};
+        if (p.pid <= 0 || process_usage(p.pid, &p.ticks, &p.parent) < 0)
             continue;
         if (t->n == room) {
             room = room ? 2 * room : 256;

@@ -8,6 +8,7 @@
 #include "oci/state.h"
 #include "util/cleanup.h"
 #include "util/json.h"
+#include "util/loop.h"
 #include "util/parse.h"
 #include "util/text.h"
 
@@ -17,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* A descriptor is an object of the host's kernel, and the command runs on another. Dropping them
@@ -437,10 +437,8 @@ static int events_run(const struct args *a, struct oci_runtime *rt, struct err *
         return err_set(e, EINVAL, "invalid value '%s' for '--interval': " PARSE_DURATION_EXAMPLES,
                        text);
     int r = print_usage(rt, a->pos[0], e);
-    const struct timespec pause = {.tv_sec = (time_t)(ms / 1000),
-                                   .tv_nsec = (long)(ms % 1000) * 1000000};
     while (r == 0 && !args_has(a, "stats")) {
-        (void)nanosleep(&pause, NULL);
+        sleep_ms(ms);
         r = print_usage(rt, a->pos[0], e);
         if (e->code == ESRCH || e->code == ENOENT)
             return EXIT_OK;

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include "image/erofs/disk.h"
 #include "image/erofs/format.h"
@@ -14,6 +13,7 @@
 #include "image/store/internal.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/loop.h"
 
 /* --- layers --------------------------------------------------------------------------------- */
 
@@ -234,20 +234,13 @@ static int fill_layers(struct image_store *s, const struct oci_manifest *m,
     return 0;
 }
 
-static uint64_t realtime(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_REALTIME, &t);
-    return (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
-}
-
 /* Bottom up, so that an image that is there is whole. */
 static int store_image(struct image_store *s, const struct oci_manifest *m,
                        const struct oci_config *c, const struct digest *image, struct record *r,
                        struct err *e)
 {
     AUTO_RECORD struct record old = {0};
-    r->stored_ns = realtime();
+    r->stored_ns = realtime_ns();
     if (record_read(s->cache.images_fd, image, &old) == 0)
         r->stored_ns = old.stored_ns;
     int code = fill_layers(s, m, c, r, e);

@@ -13,6 +13,7 @@
 #include "image/store/lock.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/loop.h"
 
 int cache_subdir(int dirfd, const char *name)
 {
@@ -141,9 +142,7 @@ int cache_put_digest(const struct cache *c, const struct stat *st, const char *h
 
 void cache_settle(int64_t newest_ctime_ns)
 {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    int64_t age = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec - newest_ctime_ns;
+    int64_t age = (int64_t)realtime_ns() - newest_ctime_ns;
     if (age >= CACHE_SETTLE_NS)
         return;
     /* A time stamp from the future is some other clock's: waiting for it proves nothing. */

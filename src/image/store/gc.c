@@ -16,6 +16,7 @@
 #include "util/array.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/loop.h"
 
 enum {
     WAIT_MS = 10000, /* for others to finish */
@@ -258,7 +259,7 @@ static int lock_out(struct image_store *s, bool wait, struct err *e)
 {
     int r = store_flock(s->gc_fd, LOCK_EX | LOCK_NB);
     for (int t = 0; r == -EWOULDBLOCK && wait && t < WAIT_MS; t += WAIT_STEP_MS) {
-        (void)nanosleep(&(struct timespec){.tv_nsec = WAIT_STEP_MS * 1000000L}, NULL);
+        sleep_ms(WAIT_STEP_MS);
         r = store_flock(s->gc_fd, LOCK_EX | LOCK_NB);
     }
     if (r == 0)
