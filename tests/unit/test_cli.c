@@ -280,9 +280,10 @@ static void check_verbs(const struct cmd *in)
             fail_msg("msb %s: summary '%s'", verb->name, summary);
         if (verb->flags & CMD_LATER)
             continue;
-        assert_int_equal(!!verb->run + !!verb->with_store + !!verb->list + !!verb->inspect +
-                             !!verb->each,
+        assert_int_equal(!!verb->run + !!verb->with_store + !!verb->with_runtime + !!verb->list +
+                             !!verb->inspect + !!verb->each,
                          !verb->subs);
+        assert_true(!verb->with_runtime || in->perform);
         assert_non_null(verb->examples);
         if ((*c)->subs) /* not by way of another spelling: "container" is msb itself */
             check_verbs(verb);
