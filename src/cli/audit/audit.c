@@ -334,14 +334,12 @@ static const struct opt audit_opts[] = {
     "network and of "                                                                             \
     "disks. A sandbox with several labels counts in each.\n\n" TIME_DETAILS
 
-static const struct opt_group *const audit_groups[] = {&audit_filter_group, NULL};
-
 static const struct cmd cmd_audit_show = {
     .name = "show",
     .flags = CMD_HIDDEN,
     .summary = "Show who did what to sandboxes, and what sandboxes were denied",
     .opts = audit_opts,
-    .groups = audit_groups,
+    .groups = GROUPS(&audit_filter_group),
     .details = AUDIT_DETAILS,
     .examples = "  msb audit --since 1h\n"
                 "  msb audit -f --name web\n"
@@ -356,7 +354,7 @@ const struct cmd cmd_audit = {
     .subs = VERBS(&cmd_audit_show, &cmd_audit_verify),
     .otherwise = &cmd_audit_show,
     .opts = audit_opts,
-    .groups = audit_groups,
+    .groups = GROUPS(&audit_filter_group),
     .details = AUDIT_DETAILS,
     .examples = "  msb audit --since 1h\n"
                 "  msb audit --verb exec --user alice --json\n"

@@ -132,27 +132,16 @@ static int spec_run(const struct args *a)
     return EXIT_OK;
 }
 
-static const struct opt spec_opts[] = {
-    {"bundle", 'b', "DIR", "Where to write it (default: the current directory)"},
-    {"rootless", 0, NULL, "Accepted: the file is the same"},
-    {0},
-};
-
 const struct cmd cmd_oci_spec = {
     .name = "spec",
     .summary = "Write a config.json to start from",
-    .opts = spec_opts,
+    .opts = OPTIONS({"bundle", 'b', "DIR", "Where to write it (default: the current directory)"},
+                    {"rootless", 0, NULL, "Accepted: the file is the same"}),
     .examples = "  msb oci spec --bundle /tmp/bundle",
     .run = spec_run,
 };
 
 /* --- the group ------------------------------------------------------------------------------- */
-
-static const struct opt oci_opts[] = {
-    {"root", 0, "DIR", "Where containers are kept (default: /run/msb-runtime)"},
-    {"log", 0, "FILE", "Also append errors to this file"},
-    {0},
-};
 
 static const struct opt rare_opts[] = {
     {"log-format", 0, "FORMAT", "Format of that file (default: text)", .choices = "text|json"},
@@ -164,22 +153,18 @@ static const struct opt rare_opts[] = {
 };
 
 static const struct opt_group rare_group = {"More", rare_opts};
-static const struct opt_group *const oci_groups[] = {&rare_group, NULL};
-
-static const struct cmd *const oci_subs[] = {
-    &cmd_oci_create, &cmd_oci_start,    &cmd_oci_run,    &cmd_oci_exec,
-    &cmd_oci_state,  &cmd_oci_list,     &cmd_oci_ps,     &cmd_oci_kill,
-    &cmd_oci_delete, &cmd_oci_pause,    &cmd_oci_resume, &cmd_oci_update,
-    &cmd_oci_events, &cmd_oci_features, &cmd_oci_spec,   NULL,
-};
 
 const struct cmd cmd_oci = {
     .name = "oci",
     .group = GROUP_OTHER,
     .summary = "Run containers for Podman and others (an OCI runtime)",
-    .opts = oci_opts,
-    .groups = oci_groups,
-    .subs = oci_subs,
+    .opts = OPTIONS({"root", 0, "DIR", "Where containers are kept (default: /run/msb-runtime)"},
+                    {"log", 0, "FILE", "Also append errors to this file"}),
+    .groups = GROUPS(&rare_group),
+    .subs =
+        VERBS(&cmd_oci_create, &cmd_oci_start, &cmd_oci_run, &cmd_oci_exec, &cmd_oci_state,
+              &cmd_oci_list, &cmd_oci_ps, &cmd_oci_kill, &cmd_oci_delete, &cmd_oci_pause,
+              &cmd_oci_resume, &cmd_oci_update, &cmd_oci_events, &cmd_oci_features, &cmd_oci_spec),
     .details = "An engine calls this, as msb-runtime, in the same way as runc or crun: each "
                "container then has its own kernel. docs/oci.md says which parts of a container's "
                "configuration are honored.",

@@ -33,10 +33,7 @@ static int refuse_fds(const struct args *a, struct err *e)
     return -ENOTSUP;
 }
 
-#define ID                                                  \
-    {                                                       \
-        .name = "ID", .help = "Container", .required = true \
-    }
+#define ID ONE("ID", "Container")
 #define VERB(id, word, text, line, options, fn) \
     const struct cmd id = {                     \
         .name = word,                           \
@@ -76,9 +73,8 @@ static int create_run(const struct args *a, struct oci_runtime *rt, struct err *
         "preserve-fds", 0, "N", "Refused, unless 0: there is no way into a guest", OPT_HIDDEN \
     }
 
-static const struct opt create_opts[] = {CREATE_OPTIONS, {0}};
 VERB(cmd_oci_create, "create", "Create a container: its guest boots, and waits for start",
-     "  msb oci create --bundle /tmp/bundle c1", create_opts, create_run);
+     "  msb oci create --bundle /tmp/bundle c1", OPTIONS(CREATE_OPTIONS), create_run);
 
 static volatile pid_t signalled;
 
@@ -378,19 +374,12 @@ static int kill_run(const struct args *a, struct oci_runtime *rt, struct err *e)
     return oci_kill(rt, a->pos[0], a->n_pos > 1 ? a->pos[1] : "TERM", args_has(a, "all"), e);
 }
 
-static const struct opt kill_opts[] = {
-    {"all", 'a', NULL, "Signal all remaining processes; not an error if it has ended"},
-    {0},
-};
-
 const struct cmd cmd_oci_kill = {
     .name = "kill",
     .summary = "Send a signal to a container's command",
-    .opts = kill_opts,
-    .pos = {.name = "ID [SIGNAL]",
-            .help = "Container, and the signal (default: TERM)",
-            .required = true,
-            .many = true},
+    .opts =
+        OPTIONS({"all", 'a', NULL, "Signal all remaining processes; not an error if it has ended"}),
+    .pos = SOME("ID [SIGNAL]", "Container, and the signal (default: TERM)"),
     .examples = "  msb oci kill c1 KILL",
     .with_runtime = kill_run,
 };
@@ -400,12 +389,10 @@ static int delete_run(const struct args *a, struct oci_runtime *rt, struct err *
     return oci_delete(rt, a->pos[0], args_has(a, "force"), e);
 }
 
-static const struct opt delete_opts[] = {
-    {"force", 'f', NULL, "Kill it first; not an error if it does not exist", OPT_DESTROYS},
-    {0},
-};
 VERB(cmd_oci_delete, "delete", "Delete a container that has ended", "  msb oci delete c1",
-     delete_opts, delete_run);
+     OPTIONS({"force", 'f', NULL, "Kill it first; not an error if it does not exist",
+              OPT_DESTROYS}),
+     delete_run);
 
 static int pause_run(const struct args *a, struct oci_runtime *rt, struct err *e)
 {
@@ -446,13 +433,11 @@ static int events_run(const struct args *a, struct oci_runtime *rt, struct err *
     return e->code ? -e->code : r;
 }
 
-static const struct opt events_opts[] = {
-    {"stats", 0, NULL, "Print once, and end"},
-    {"interval", 0, "DURATION", "Time between two lines (default: 5s)"},
-    {0},
-};
 VERB(cmd_oci_events, "events", "Print what a container uses on this host, as JSON",
-     "  msb oci events --stats c1", events_opts, events_run);
+     "  msb oci events --stats c1",
+     OPTIONS({"stats", 0, NULL, "Print once, and end"},
+             {"interval", 0, "DURATION", "Time between two lines (default: 5s)"}),
+     events_run);
 
 /* Those of runc's options that there is something for, each where linux.resources has it. */
 static const struct {
