@@ -23,7 +23,7 @@ struct spawn_req {
     const struct req_common *limits[2]; /* rlimits, applied in this order; entries may be NULL */
     int fd[3];                          /* become 0, 1, 2; none of them may be below 3 */
     uint32_t umask;                     /* plus one; 0 = as it is */
-    uint64_t drop, ambient;             /* capabilities: given up; kept by one who is not root */
+    uint64_t drop, ambient;             /* capabilities: given up; kept by a user other than root */
     bool no_new_privs;
     const void
         *filter; /* of its system calls: struct sock_filter[], filter_size bytes; NULL: none */

@@ -35,7 +35,8 @@ int request_ping(int dirfd); /* goes through to the agent in the guest */
 void request_news(int dirfd);
 int request_touch(int dirfd);
 int request_sessions(int dirfd, unsigned *ret); /* commands running now */
-/* The monitor's counters, as JSON text; "" when they do not fit. hasty: for who does not need them. */
+/* The monitor's counters, as JSON text; "" when they do not fit. hasty: gives up sooner, for
+ * callers that can do without them. */
 int request_info(int dirfd, bool hasty, char *to, size_t size);
 /* However long it takes: until that command in the background has ended (id 0: until the sandbox
  * has). 0: *code is its exit code, or -1 when that is not known; -ESRCH: there is no such command. */

@@ -180,7 +180,7 @@ static bool is_path(const char *arg)
            strcmp(arg, ".") == 0 || strcmp(arg, "..") == 0;
 }
 
-/* rootfs.tar.gz: nobody's registry has images of such names. */
+/* rootfs.tar.gz: no registry has images with such names. */
 static bool is_tar_name(const char *arg)
 {
     static const char *const ends[] = {".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst", ".tar.zstd"};

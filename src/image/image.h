@@ -48,7 +48,7 @@ struct image {
     char *digest;         /* "sha256:<64 hex digits>": of the content the image was made from */
     enum image_kind kind; /* what the argument turned out to be */
     uint64_t size;        /* of its disk */
-    bool named_here;      /* a reference that somebody here gave it: load, tag, commit */
+    bool named_here;      /* a reference that it was given here: by load, tag or commit */
     struct image_config config;
     int lock_fd; /* while this is open the image is not removed, even if no spec names it */
 };

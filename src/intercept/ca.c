@@ -363,10 +363,11 @@ static int authority(int dir, const struct config *c, X509 **cert, EVP_PKEY **ke
         return err_sys(e, errno, "cannot lock the certificate authority");
     int r = read_files(dir, c->ca_cert, cert, key, e);
     if (r == -ENOENT && c->ca_cert)
-        return err_set(e, ESTALE,
-                       "the certificate authority in %.120s is not what guests were told; remove "
-                       "that directory, and start the sandbox again",
-                       c->ca_dir);
+        return err_set(
+            e, ESTALE,
+            "the certificate authority in %.120s is not the one that guests were given; remove "
+            "that directory, and start the sandbox again",
+            c->ca_dir);
     return r == -ENOENT ? make_files(dir, cert, key, e) : r;
 }
 

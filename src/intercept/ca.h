@@ -31,7 +31,7 @@ int ca_open(const struct config *c, int *ret, struct err *e);
  * the user's own; and issues for the hosts of `c`. */
 int ca_issue(int dir, const struct config *c, struct ca_issued *ret, struct err *e);
 
-/* A certificate for that host. NULL: out of memory, or it is no host name. */
+/* A certificate for that host. NULL: out of memory, or it is not a host name. */
 X509 *ca_leaf(X509 *issuer, EVP_PKEY *issuer_key, EVP_PKEY *key, const char *host);
 
 #endif

@@ -279,7 +279,7 @@ static bool take_request(struct conn *c)
     }
     c->is_head = http_text_is(head.method, "HEAD");
     if (!http_host_is(head.host, c->host, c->id.peer.port)) {
-        (void)snprintf(text, sizeof(text), "its Host is not %s, which the connection is for",
+        (void)snprintf(text, sizeof(text), "its Host is not %s, the host of the connection",
                        c->host);
         refuse(c, 421, "wrong_host", text);
         return true;

@@ -1,5 +1,5 @@
 /* HTTP/2 between the guest's client and the server: a session with each of them, and streams that are the
- * same on both sides. It is nghttp2 that reads and writes frames; here is what becomes of requests.
+ * same on both sides. nghttp2 reads and writes frames; this decides what becomes of requests.
  *
  * Bytes go in and come out: no I/O, no TLS. The rules are those of HTTP/1.1 (conn.h): a request is not sent
  * before its head was read whole and every placeholder in it was at its place; all requests of a connection

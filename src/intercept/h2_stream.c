@@ -319,7 +319,7 @@ static bool check_request(struct h2_stream *s, const struct h2_head *x)
         return false;
     }
     if (!http_host_is(head.host, s->h->env.host, s->h->env.port)) {
-        (void)snprintf(text, sizeof(text), "its Host is not %s, which the connection is for",
+        (void)snprintf(text, sizeof(text), "its Host is not %s, the host of the connection",
                        s->h->env.host);
         refuse(s, 421, "wrong_host", text);
         return false;

@@ -33,7 +33,7 @@ struct subst_host {
     char path[SUBST_PATH_MAX]; /* what a path has to begin with; "": anything */
 };
 
-/* The last three are no places: what else is said of a secret. */
+/* The last three are not places, but other properties of a secret. */
 enum subst_where {
     SUBST_HEADER,
     SUBST_QUERY,
@@ -69,7 +69,7 @@ bool subst_concerns(const struct subst *s, const char *host);
 /* Whether `name` (lower case) is that host, or below it where that is meant. */
 bool subst_host_matches(const struct subst_host *h, const char *name);
 
-/* Whether it may be in the body of that request; whether responses of that host are to have it not. */
+/* Whether it may be in the body of that request; whether it is removed from that host's responses. */
 bool subst_in_body(const struct subst_secret *x, const char *host, const struct http_head *h);
 bool subst_scrubs(const struct subst_secret *x, const char *host);
 /* The secret that this request has to be signed with, since it was signed with its placeholder; NULL: none,

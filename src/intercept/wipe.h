@@ -1,4 +1,4 @@
-/* Buffers that nobody may find values in later. */
+/* Buffers that leave no secret behind. */
 #ifndef MSB_INTERCEPT_WIPE_H
 #define MSB_INTERCEPT_WIPE_H
 

@@ -66,9 +66,9 @@ int jail_set_limits(const struct jail_limit *limits, size_t n, struct err *e);
 int jail_drop_caps(struct err *e);
 /* The same, except for these (bits by CAP_* number), as far as the process has them. */
 int jail_keep_caps(uint64_t keep, struct err *e);
-/* The bounding set alone, by those who may. */
+/* The bounding set alone, if this process may. */
 int jail_drop_bounding(uint64_t keep, struct err *e);
-/* Lets a capability survive the execution of a program by one who is not root in its namespace. */
+/* Lets a capability survive the execution of a program by a user who is not root in its namespace. */
 int jail_pass_cap(unsigned cap, struct err *e);
 /* Whether a capability is in effect. */
 bool jail_has_cap(unsigned cap);

@@ -9,8 +9,8 @@
 
 struct beside {
     const char *title; /* of the process */
-    /* It stands in for its caller and ends soon: it has his directory and all of his environment.
-     * Of that, others have only what finds the keys and the way to the server. */
+    /* It stands in for its caller and ends soon: it keeps the caller's directory and whole
+     * environment. Others keep only the variables needed to find the keys and reach the server. */
     bool deputy;
     void (*run)(const struct store *s, const struct spec_workspace *w, int sock);
 };

@@ -2,11 +2,11 @@
  * (--secret) or hosts to look into (--tls-intercept).
  *
  * It is a helper (helper.h), but executes a separate program (intercept_main.c), installed beside
- * the kernels: OpenSSL is in there and nowhere else, and nothing of the caller's memory is. A child of
- * the launcher tells it the values of secrets (intercept_tell.h): the monitor, a fork of the launcher,
- * sees none and inherits none.
+ * the kernels: OpenSSL's TLS is linked into that one alone, and none of the caller's memory is in it. A
+ * child of the launcher tells it the values of secrets (intercept_tell.h): the monitor, a fork of the
+ * launcher, sees none and inherits none.
  *
- * Nobody waits for it without need while a sandbox starts: connections that come too early wait in its
+ * A start does not wait for it longer than necessary: connections that come too early wait in its
  * socket.
  *
  *     start ── values looked up ──▶ told ── namespaces of both ──▶ placed ── the guest boots ──▶ ready

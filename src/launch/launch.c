@@ -181,7 +181,7 @@ static int open_image(struct cargo *c, struct err *e)
     return r;
 }
 
-/* May a guest with one CPU use the time of a second one, while nobody else does? Not where its time
+/* May a guest with one CPU use the time of a second one while that is idle? Not where its time
  * is limited: watching for each other would use that up. Nor where its neighbors are strangers. */
 static bool may_spread(const struct cargo *c)
 {
@@ -537,7 +537,7 @@ static void make_group(struct cargo *c)
         cgroup_make(&c->group, c->dirfd, s->name, &l);
 }
 
-/* Somebody at a terminal is told, once per home and boot: memory and processes are limited by other
+/* A user at a terminal is told, once per home and boot: memory and processes are limited by other
  * means as well, and `msb doctor` always tells. */
 static void warn_of_no_group(const struct cargo *c, int error)
 {
@@ -551,8 +551,8 @@ static void warn_of_no_group(const struct cargo *c, int error)
     if (file_read_at(c->store->locks_fd, mark, 64, &last, NULL) == 0 && strcmp(last, boot) == 0)
         return;
     (void)snprintf(text, sizeof(text),
-                   "this host lets msb make no cgroup for memory and processes (%s): what its "
-                   "kernel holds for a sandbox has no limit; see 'msb doctor'",
+                   "msb cannot make a cgroup for memory and processes here (%s): memory that this "
+                   "host's kernel uses for a sandbox is not limited; see 'msb doctor'",
                    strerror(-error));
     c->warn(text);
     (void)file_replace_at(c->store->locks_fd, mark, boot, n, 0600, false);
@@ -695,8 +695,8 @@ int launch_begin(struct launch *l, const struct store *s, int dirfd,
     close_fd(&l->report_fd);
     if (opt->warn)
         opt->warn(
-            "this host refuses namespaces, so the sandbox runs in a reduced jail; --jail full "
-            "would rather not run it (see `msb doctor`)");
+            "this host refuses namespaces, so the sandbox runs in a reduced jail; use --jail full "
+            "to fail instead (see `msb doctor`)");
     return launch_in(true, l, s, dirfd, spec, opt, &refused, e);
 }
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORDS_MAX = 1024 /* of one text for who is refused */, NAMES_MAX = 1024 };
+enum { WORDS_MAX = 1024 /* of one text in a refusal */, NAMES_MAX = 1024 };
 
 static const char *const kind_names[LIMIT_KINDS] = {[LIMIT_EGRESS] = "egress",
                                                     [LIMIT_PORTS] = "ports",

@@ -22,7 +22,7 @@ struct limit {
     uint64_t most;                          /* ports, or milliseconds from start to stop */
     struct policy egress;                   /* all of whose rules allow */
     struct strlist names;                   /* wildcards, one of which must match a secret's name */
-    char *field, *asked, *allowed, *origin; /* for who is refused; asked: NULL = what it was */
+    char *field, *asked, *allowed, *origin; /* of a refusal; asked: NULL = what it was */
 };
 
 struct ceiling {

@@ -400,7 +400,7 @@ static bool set_secrets(struct net_control *c, const struct proto_frame *f, int 
         return reply_fail(out, PROTO_FAIL_OTHER, -r, e.msg);
     r = fd >= 0 ? net_thread_reconfigure(c->net, &c->secrets, fd) : 0;
     if (r < 0)
-        return reply_fail(out, PROTO_FAIL_OTHER, -r, "the interceptor takes no configuration");
+        return reply_fail(out, PROTO_FAIL_OTHER, -r, "the interceptor accepts no configuration");
     return reply_ok(out);
 }
 

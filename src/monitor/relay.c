@@ -380,7 +380,7 @@ static void stream_over(struct relay_client *c)
         return;
     }
     /* The guest turned it away. Its request was never sent, so it may be repeated. */
-    (void)snprintf(text, sizeof(text), "the guest takes no more commands now (%u are under way)",
+    (void)snprintf(text, sizeof(text), "the guest accepts no more commands now (%u are running)",
                    c->relay->n_sessions - 1);
     client_refuse(c, PROTO_FAIL_STATE, c->relay->open ? text : going_down);
 }
@@ -419,8 +419,8 @@ static void refuse_one_more(struct relay_client *c)
 {
     const struct relay *r = c->relay;
     char text[160];
-    int n = snprintf(text, sizeof(text), "%u commands run in this sandbox, as many as it can have",
-                     r->n_sessions);
+    int n = snprintf(text, sizeof(text),
+                     "%u commands are running in this sandbox, the most it can run", r->n_sessions);
     if (r->n_sessions < RELAY_SESSIONS_MAX)
         (void)snprintf(text + n, sizeof(text) - (size_t)n,
                        " with %" PRIu64 "M of memory: wait for one to end, or raise --memory",
@@ -491,7 +491,7 @@ static void begin_wait(struct relay_client *c, const struct proto_frame *f)
 {
     uint64_t id = proto_find_num(f, F_SESSION, 0);
     if (id && !find_background(c->relay, id)) {
-        client_refuse(c, PROTO_FAIL_NOT_FOUND, "no such command runs in the background");
+        client_refuse(c, PROTO_FAIL_NOT_FOUND, "there is no such background command");
         return;
     }
     c->wait_id = (uint32_t)id;
@@ -506,11 +506,11 @@ static void attach(struct relay_client *c, const struct proto_frame *f)
     struct relay *r = c->relay;
     struct relay_client *to = find_background(r, proto_find_num(f, F_SESSION, 0));
     if (!to || !to->stream || to->note.exited) {
-        client_refuse(c, PROTO_FAIL_NOT_FOUND, "no such command runs in the background");
+        client_refuse(c, PROTO_FAIL_NOT_FOUND, "there is no such background command");
         return;
     }
     if (!to->detached) {
-        client_refuse(c, PROTO_FAIL_OTHER, "somebody else is attached to it");
+        client_refuse(c, PROTO_FAIL_OTHER, "another client is attached to it");
         return;
     }
     proto_consume(&c->in, f);

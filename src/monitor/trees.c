@@ -35,7 +35,7 @@ void monitor_tree(struct monitor *m, const struct proto_frame *f, int *fd, struc
     proto_find_text(f, F_NAME, name, sizeof(name));
     if (share < 0 || !*name) {
         net_control_refuse(out, EINVAL,
-                           share < 0 ? "this sandbox is not a pod" : "a tree has a name");
+                           share < 0 ? "this sandbox is not a pod" : "a tree must have a name");
         return;
     }
     ssize_t n = sock_send_with_fd(share, name, strlen(name), *fd);
@@ -43,5 +43,5 @@ void monitor_tree(struct monitor *m, const struct proto_frame *f, int *fd, struc
     if (n == (ssize_t)strlen(name))
         (void)proto_put(out, PROTO_OK, NULL, 0);
     else
-        net_control_refuse(out, n < 0 ? (int)-n : EIO, "the share does not take it");
+        net_control_refuse(out, n < 0 ? (int)-n : EIO, "the share server does not accept it");
 }

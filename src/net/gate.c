@@ -283,7 +283,7 @@ static bool shown_ok(struct gate *g, const struct net_flow_id *id, uint64_t tag,
     return a.allow;
 }
 
-/* A hidden second name does not matter to one who does not know it. */
+/* A hidden second name does not matter to a peer that does not know it. */
 static bool to_divert(struct gate *g, const struct net_flow_id *id, uint64_t tag,
                       enum sniff_kind kind, const char *shown, char name[POLICY_NAME_MAX])
 {

@@ -37,7 +37,7 @@ static json_t *forbidden_json(const char *option)
     return NULL;
 }
 
-/* With what to say to who is refused. */
+/* With what a client that is refused is told. */
 static json_t *with_words(json_t *j, const struct layer *l, const struct setting *s, unsigned line)
 {
     bool forbidden = s->field->check == check_forbidden;

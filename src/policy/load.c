@@ -62,7 +62,7 @@ static int find_choice(const struct load *l, const struct yaml *y, const char *w
             best = choices[i];
         }
     }
-    (void)yaml_fail(l->file->name, y, l->e, "%s: '%.60s' is none of %s", what, y->text, list);
+    (void)yaml_fail(l->file->name, y, l->e, "%s: '%.60s' is not one of %s", what, y->text, list);
     if (best)
         err_hint(l->e, "did you mean '%s'?", best);
     return -EINVAL;

@@ -4,11 +4,10 @@
  *     $MSB_HOME/policy.yaml    the user's own
  *     --policy FILE            for one command
  *
- * Each file has settings for all sandboxes and, under `rules`, sets of settings of which the first
- * that matches a sandbox counts; a file with rule sets of which none matches refuses. A spec is
- * held to what counts in every file (rulebook_judge): what one file refuses no other allows, so a
- * user's file can only narrow. docs/policy.md has the format; the table of fields (fields.c) is all
- * that knows it.
+ * Each file has settings for all sandboxes and, under `rules`, sets of settings: the first set that
+ * matches a sandbox counts, and if none does, the sandbox is refused. A spec is held to what counts
+ * in every file (rulebook_judge): what one file refuses no other allows, so a user's file can only
+ * narrow. docs/policy.md has the format; only the table of fields (fields.c) knows it.
  *
  * Invariants
  *   1. A file that is there and cannot be read, trusted or understood refuses everything

@@ -101,7 +101,7 @@ static int begin_upload(struct push *p, const char *query, char **ret, struct er
     else if (resp->status != 202)
         r = registry_explain_push(p->registry, p->ep, resp, "an upload", e);
     else if (!resp->location)
-        r = err_set(e, EPROTO, "%s names no place for an upload", p->ep->host);
+        r = err_set(e, EPROTO, "%s gives no location for the upload", p->ep->host);
     else
         *ret = steal_ptr(&resp->location);
     http_close(resp);

@@ -33,7 +33,7 @@ static void warn_about_cpus(const struct sandbox_spec *spec, const struct engine
     if (!warn)
         return;
     if (l->n_cpus > 1 && engine->one_cpu && placement_cpus() == 1)
-        warn("there is one CPU here, on which those of the guest take turns");
+        warn("this host has one CPU, which the guest's CPUs share");
     if (most_asked <= l->n_cpus)
         return;
     char text[192], most[16] = "one CPU";

@@ -56,7 +56,7 @@ static const char *obstacle(const struct sandbox *sb, const struct sandbox_spec 
     if (strcmp(c->field, "label") == 0)
         return NULL;
     if (strcmp(c->field, "memory") == 0 || strcmp(c->field, "max_memory") == 0)
-        return "no engine changes a guest's memory while it runs";
+        return "a guest's memory cannot be changed while it runs";
     if (strcmp(c->field, "secret") == 0)
         return net_request_secrets(sb->dirfd, -1, NULL, NULL, NULL) == 0
                    ? NULL

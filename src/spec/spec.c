@@ -322,7 +322,8 @@ int spec_add_port(struct sandbox_spec *s, const char *port, struct err *e)
         (protocol && strcmp(protocol, "/tcp") != 0 && strcmp(protocol, "/udp") != 0 &&
          strcmp(protocol, "/sctp") != 0))
         return err_set(e, EINVAL,
-                       "invalid config: invalid port '%.64s': expected one such as 80/tcp", port);
+                       "invalid config: invalid port '%.64s': expected a port such as 80/tcp",
+                       port);
     char text[32];
     (void)snprintf(text, sizeof(text), "%d%s", (int)n, protocol ? protocol : "/tcp");
     return add_once(&s->ports, text, SPEC_PORTS_MAX, "ports", e);
@@ -440,7 +441,8 @@ static int check_resources(const struct sandbox_spec *s, struct err *e)
     bool managed = s->root_disk == ROOT_DISK_MANAGED, file = s->root_disk == ROOT_DISK_FILE;
     if (file != (s->root_disk_file != NULL) ||
         (file && (s->root_disk_file[0] != '/' || !utf8_valid(s->root_disk_file))))
-        return err_set(e, EINVAL, "invalid config: the root disk has no absolute path in UTF-8");
+        return err_set(e, EINVAL,
+                       "invalid config: the path of the root disk must be absolute and UTF-8");
     if (s->root_disk_bytes &&
         ((managed && s->root_disk_bytes < UPPER_SIZE_MIN) || s->root_disk_bytes > UPPER_SIZE_MAX))
         return err_set(e, EINVAL, "invalid config: root disk must be %d MiB to %d TiB",
@@ -448,7 +450,7 @@ static int check_resources(const struct sandbox_spec *s, struct err *e)
     if (s->idle_timeout_ms > INT64_MAX / 1000000 || s->max_duration_ms > INT64_MAX / 1000000)
         return err_set(e, EINVAL, "invalid config: timeout out of range");
     if (s->output_max > INT64_MAX)
-        return err_set(e, EINVAL, "invalid config: limit for output out of range");
+        return err_set(e, EINVAL, "invalid config: output limit out of range");
     return check_growth(s, e);
 }
 

@@ -105,7 +105,7 @@ static int read_header(struct image *m)
     uint8_t h[HEADER_V3] = {0};
     int r = read_at(m, 0, h, HEADER_V2);
     if (r < 0 || be32(h) != MAGIC)
-        return r < 0 && r != -EINVAL ? r : refuse(m, "it is no qcow2 image");
+        return r < 0 && r != -EINVAL ? r : refuse(m, "it is not a qcow2 image");
     m->version = be32(h + 4);
     if (m->version != 2 && m->version != 3)
         return refuse(m, "its version is neither 2 nor 3");

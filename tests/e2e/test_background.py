@@ -58,7 +58,7 @@ def test_attach(box):
     a = m.popen("attach", name, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert a.stdout.read(10) == b"tick\ntick\n"
     p = m("attach", "--id", number, name)
-    assert p.returncode == 1 and b"somebody else is attached" in p.stderr
+    assert p.returncode == 1 and b"another client is attached" in p.stderr
     a.send_signal(signal.SIGKILL)
     a.communicate()
     assert alive(m, name, read(m, name, "/tmp/at.pid"))
@@ -69,7 +69,7 @@ def test_attach(box):
         b = m.popen("attach", "--id", number, name, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if b.stdout.read(5) == b"tick\n":
             return b
-        assert b"somebody else is attached" in b.communicate()[1]
+        assert b"another client is attached" in b.communicate()[1]
         return None
 
     b = wait_for(attach)

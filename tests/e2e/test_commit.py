@@ -154,7 +154,7 @@ def test_a_registry_that_lies_about_uploads(app):
         (config / "config.json").write_text(json.dumps(
             {"auths": {there.host: {"auth": base64.b64encode(b"me:pw").decode()}}}))
         for to, why in (("http://169.254.169.254/x", b"refused to follow the registry to 169.254.169.254"),
-                        ("ftp://x/", b""), ("http://[::1", b"names no place for an upload"), (f"{thief.url}/v2/take", b"HTTP status 404"),
+                        ("ftp://x/", b""), ("http://[::1", b"gives no location for the upload"), (f"{thief.url}/v2/take", b"HTTP status 404"),
                         ("/v2/here?a=b", b"HTTP status 400")):
             place[0] = to
             p = msb("push", name, check=1)

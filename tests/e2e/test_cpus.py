@@ -87,7 +87,7 @@ def test_one_cpu_of_the_host_is_shared(module_msb):
     one = {min(os.sched_getaffinity(0))}
     p = module_msb("run", "--engine", "uml", "--cpus", str(CPUS), "--", "nproc", preexec_fn=lambda: os.sched_setaffinity(0, one))
     assert (p.returncode, p.stdout) == (0, b"%d\n" % CPUS), p.stderr
-    assert b"there is one CPU here, on which those of the guest take turns" in p.stderr
+    assert b"this host has one CPU, which the guest's CPUs share" in p.stderr
 
 
 def tree_places(m, name):

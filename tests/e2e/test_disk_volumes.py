@@ -239,7 +239,7 @@ BAD = [
     (["--mount-disk", "{d}/q.qcow2:/x"], "mount it read-only: {d}/q.qcow2:/x:ro"),
     (["--mount-disk", "{d}/q.qcow2:/x:ro"], "its version is neither 2 nor 3"),
     (["--mount-disk", "{d}/v.vmdk:/x"], "is a vmdk image"),
-    (["--mount-disk", "{d}/raw:/x:format=qcow2,ro"], "it is no qcow2 image"),
+    (["--mount-disk", "{d}/raw:/x:format=qcow2,ro"], "it is not a qcow2 image"),
     (["--mount-disk", "{d}/raw:/x:format=vhdx,ro"], "only raw and qcow2 images are supported"),
     (["--mount-disk", "{d}/raw:/x:fstype=zfs"], "ext4, ext3, ext2, erofs"),
     (["--mount-disk", "{d}/raw:/x:quota=1G"], "unsupported mount option"),

@@ -266,7 +266,7 @@ def test_a_small_guest_bears_all_the_stuck_readers_it_may_have(msb):
             assert p.stdout.read(4) == b"y\ny\n"
         p = msb("exec", "-q", "small", "--", "echo", "one more")
         assert p.returncode == 1 and p.stderr.startswith(b'error: failed to exec "echo"\n'), p.stderr
-        assert b"32 commands run in this sandbox, as many as it can have with 64M of memory: wait for one" in p.stderr
+        assert b"32 commands are running in this sandbox, the most it can run with 64M of memory: wait for one" in p.stderr
         stuck[0].kill()
         wait_for(lambda: msb("exec", "-q", "small", "--", "true").returncode == 0)
         assert all(p.poll() is None for p in stuck[1:])

@@ -339,7 +339,7 @@ def test_helpers_yield_memory_as_well(module_msb, tmp_path):
 
 def test_a_host_without_cgroups_is_mentioned_once(msb):
     """To somebody at a terminal, once per home and boot; a script does not see it at all."""
-    note = "lets msb make no cgroup"
+    note = "cannot make a cgroup"
     limited = b"\xe2\x9c\x93 cgroup" in msb("doctor").stdout
     first = msb("create", "-n", "a", "-m", "64M", check=0).stderr.decode()
     assert note not in first and not (msb.home / "locks" / ".no-cgroup").exists()

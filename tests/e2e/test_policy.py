@@ -146,7 +146,7 @@ def test_every_option_that_can_be_forbidden(module_msb, tmp_path):
     m = module_msb
     (tmp_path / "disk").write_bytes(bytes(1 << 20))
     write_policy(m, "forbid: [nothing]\n")
-    known = m("policy", "check").stderr.decode().split(" is none of ")[1].splitlines()[0].split(", ")
+    known = m("policy", "check").stderr.decode().split(" is not one of ")[1].splitlines()[0].split(", ")
     assert sorted(known) == sorted(FORBIDDEN)
     for name, options in FORBIDDEN.items():
         options = [o.format(file=tmp_path / "disk") for o in options]

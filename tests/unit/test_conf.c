@@ -95,7 +95,7 @@ static void files_with_mistakes(void **state)
     conf_refused("conf", "volume: {a: b}\n", "volume must be a value, or a list of them", NULL);
     conf_refused("conf", "env: [[a]]\n", "env must be a single value", NULL);
     conf_refused("conf", "read-only: yes\n", "read-only must be true or false", NULL);
-    conf_refused("conf", "engine: qemu\n", "engine: 'qemu' is none of auto|kvm|uml", NULL);
+    conf_refused("conf", "engine: qemu\n", "engine: 'qemu' is not one of auto|kvm|uml", NULL);
     conf_refused("conf", "workdir: ${MSB_TEST_UNSET}\n", "MSB_TEST_UNSET is not set", NULL);
     conf_refused("conf", "workdir: ${a b}\n", "${NAME}", NULL);
     conf_refused("conf", "memory:\n", "memory has no value", NULL);

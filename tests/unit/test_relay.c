@@ -527,7 +527,7 @@ static void test_sessions_are_limited_by_memory(void **state)
     say(more, PROTO_EXEC, NULL, 0);
     turn(t);
     ssize_t n = recv(more, said, sizeof(said) - 1, MSG_PEEK);
-    assert_true(n > 0 && memmem(said, (size_t)n, "32 commands run in this sandbox", 31));
+    assert_true(n > 0 && memmem(said, (size_t)n, "32 commands are running in this sandbox", 39));
     assert_non_null(memmem(said, (size_t)n, "with 64M of memory", 18));
     assert_int_equal(hear(more, F_KIND, &kind), PROTO_FAIL);
     assert_int_equal(kind, PROTO_FAIL_LIMIT);
@@ -552,7 +552,7 @@ static void test_agent_that_does_not_listen(void **state)
     send_op(t->x, OP_RST, PROTO_PORT_SESSION, port);
     turn(t);
     ssize_t n = recv(fd, said, sizeof(said) - 1, MSG_PEEK);
-    assert_true(n > 0 && memmem(said, (size_t)n, "takes no more commands", 22));
+    assert_true(n > 0 && memmem(said, (size_t)n, "accepts no more commands", 24));
     assert_null(memmem(said, (size_t)n, "shutting down", 13)); /* it is not */
     expect_refusal(fd);
     assert_int_equal(t->sessions, 0);

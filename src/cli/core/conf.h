@@ -7,8 +7,9 @@
  *     read-only: true
  *
  * Keys are the names of options, and each becomes what the option would have been on the command
- * line, so nothing can be set in a way that the command line does not have. What is really there
- * comes later or, where there can be only one, instead. Of several files the last wins likewise.
+ * line, so nothing can be set in a way that the command line does not have. What the
+ * command line itself has comes later or, where there can be only one, replaces it. Of several files
+ * the last wins in the same way.
  */
 #ifndef MSB_CLI_CORE_CONF_H
 #define MSB_CLI_CORE_CONF_H

@@ -1,4 +1,4 @@
-/* What people type who come from other tools: a table of known words and what to do here instead.
+/* What people who know other tools type: a table of words, and what to do here instead.
  * Words that msb can simply obey are spellings in the command table; these it cannot. */
 #ifndef MSB_CLI_CORE_HABITS_H
 #define MSB_CLI_CORE_HABITS_H

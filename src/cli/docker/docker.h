@@ -69,7 +69,7 @@ struct docker_cmd {
     bool image; /* `docker image inspect` */
 };
 
-/* Options of d->verb, from argv on. With `first`, the first word that is none ends them. */
+/* Options of d->verb, from argv on. With `first`, the first word that is not an option ends them. */
 int docker_parse(struct docker_cmd *d, char **argv, size_t n, bool first, struct err *e);
 void docker_cmd_free(struct docker_cmd *d);
 bool docker_has(const struct docker_cmd *d, const char *name);

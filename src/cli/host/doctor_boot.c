@@ -184,7 +184,7 @@ void doctor_boot(struct doctor *d)
     uint64_t t0 = now_ns();
     int r = prepare_trial(&t, &d->store, &port);
     if (r < 0)
-        doctor_add(d, "Sandbox", MARK_FAIL, "cannot be tried: %s", strerror(-r));
+        doctor_add(d, "Sandbox", MARK_FAIL, "cannot be tested: %s", strerror(-r));
     else
         judge(d, &t, port, t0);
     end_trial(&t, &d->store);

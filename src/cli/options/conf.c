@@ -156,7 +156,7 @@ static bool excludes(const struct opt *a, const struct opt *b)
            (b->conflicts && strcmp(b->conflicts, a->name) == 0);
 }
 
-/* Takes back what an earlier file said of an option of which there is one. */
+/* Takes back what an earlier file said about an option that can be given only once. */
 static void drop(struct args *a, const struct opt *o)
 {
     size_t kept = 0;
@@ -185,7 +185,8 @@ static int add(const struct source *s, const struct opt *o, const char *prefix,
         return r;
     const char *text = (const char *)buf_head(&b);
     if (o->choices && !word_among(o->choices, text))
-        return yaml_fail(s->name, y, s->e, "%s: '%.60s' is none of %s", o->name, text, o->choices);
+        return yaml_fail(s->name, y, s->e, "%s: '%.60s' is not one of %s", o->name, text,
+                         o->choices);
     if (ARRAY_RESIZE(a->opts, a->n_opts + 1) < 0)
         return err_oom(s->e);
     if (strlist_add(&a->own, text) < 0)

@@ -425,7 +425,7 @@ static int check_ext4(const char *source, const char *path, struct err *e)
     if (pread(fd, magic, sizeof(magic), EXT4_MAGIC_AT) == sizeof(magic) && magic[0] == 0x53 &&
         magic[1] == 0xef)
         return 0;
-    return err_hinted(e, err_set(e, EINVAL, "'%s' holds no ext4 file system", source),
+    return err_hinted(e, err_set(e, EINVAL, "'%s' does not contain an ext4 file system", source),
                       "make one: mkfs.ext4 %s", source);
 }
 

@@ -1,4 +1,4 @@
-/* Rate limits, a proxy and the host's certificate authorities: the way of allowed traffic. */
+/* Rate limits, a proxy and the host's certificate authorities: how allowed traffic leaves. */
 #ifndef MSB_CLI_OPTIONS_TRAFFIC_H
 #define MSB_CLI_OPTIONS_TRAFFIC_H
 

@@ -36,7 +36,7 @@ bool oci_console_wanted(const char *bundle)
     return json_is_true(json_object_get(json_object_get(j, "process"), "terminal"));
 }
 
-/* In a directory that nobody else may enter. */
+/* In a directory that no other user may enter. */
 int oci_console_open(struct oci_console *c, struct err *e)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -78,7 +78,7 @@ struct typed {
     bool ended;
 };
 
-/* The end is said as a terminal says it. */
+/* The end, as a terminal signals it. */
 static void read_typed(struct typed *t)
 {
     ssize_t n = read(STDIN_FILENO, t->text, sizeof(t->text));

@@ -81,7 +81,7 @@ static int prune_volumes(const struct store *s, struct pruned *p, struct err *e)
     return r;
 }
 
-/* One that somebody has started meanwhile refuses to go, too. */
+/* One that was started meanwhile cannot be removed, either. */
 static int prune_sandboxes(const struct store *s, struct pruned *p, struct err *e)
 {
     struct sandbox *list = NULL;
@@ -160,8 +160,8 @@ static const struct cmd cmd_system_prune = {
     .summary = "Remove stopped sandboxes and what only they used",
     .opts =
         OPTIONS({"volumes", 0, NULL, "Also remove volumes that no sandbox mounts, with their data"},
-                {"all", 'a', NULL, "Images with a name, too: always so", OPT_HIDDEN}, YES_OPTION,
-                FORCE_YES_OPTION, QUIET_OPTION, FORMAT_OPTION),
+                {"all", 'a', NULL, "Accepted: images with a name are always included", OPT_HIDDEN},
+                YES_OPTION, FORCE_YES_OPTION, QUIET_OPTION, FORMAT_OPTION),
     .details = "Running sandboxes, and the images and volumes that they use, are kept. So are "
                "workspaces and, without --volumes, all volumes.",
     .examples = "  msb system prune\n"

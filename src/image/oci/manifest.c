@@ -251,7 +251,7 @@ void oci_index_free(struct oci_index *x)
     *x = (struct oci_index){0};
 }
 
-/* Whether an entry is an attestation, a signature, or a platform that nobody has. */
+/* Whether an entry is an attestation, a signature, or for an unknown platform. */
 static bool is_no_image(const json_t *o)
 {
     const json_t *platform = json_object_get(o, "platform");

@@ -73,7 +73,7 @@ int image_store_add_layer(struct image_store *s, const struct layer_want *want, 
                           void *ctx, struct layer_progress *progress, struct image_layer *ret,
                           struct err *e);
 
-/* Makes a layer of a tar that nobody has described: its diff_id, and its blob, is the tar that its
+/* Makes a layer of a tar that no document describes: its diff_id, and its blob, is the tar that its
  * file turns into again (layer/to_tar.h). Of `want`, digests must be NULL. */
 int image_store_make_layer(struct image_store *s, const struct layer_want *want, struct stream *in,
                            struct image_layer *ret, struct err *e);
@@ -86,7 +86,7 @@ int image_store_add_image(struct image_store *s, const void *manifest, size_t ma
                           size_t n_layers, struct digest *ret, struct err *e);
 
 /* From now on the reference means that image. One with a digest is known by that alone, whatever
- * its tag. pulled: its registry said so, not somebody here. */
+ * its tag. pulled: its registry said so, not a user here. */
 int image_store_tag(struct image_store *s, const struct reference *ref, const struct digest *image,
                     bool pulled, struct err *e);
 
