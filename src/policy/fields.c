@@ -49,102 +49,100 @@ static const char *const audit_levels[] = {"off", "denied", "all", NULL};
 static const char *const audit_arguments[] = {"full", "hash", NULL};
 static const char *const engine_names[] = {"kvm", "uml", "uml-ptrace", NULL};
 
-#define CAP(key, type, help, example)                           \
-    {                                                           \
-        "caps", key, type, check_cap, NULL, NULL, help, example \
-    }
-#define DEFAULT(key, type, help, example)                      \
-    {                                                          \
-        "defaults", key, type, NULL, NULL, NULL, help, example \
-    }
 #define PATHS(key, what)                                                                       \
     {                                                                                          \
-        "paths", key, FIELD_LIST, check_paths, NULL, valid_path,                               \
+        "paths", key, FIELD_LIST,                                                              \
             "Directories of the host that " what " may come from; wildcards match within one " \
             "component, and an entry that ends in :ro may not be written to",                  \
-            "[/srv/data:ro, /home/*/work]"                                                     \
-    }
-#define LIST(section, key, check, valid, help, example)             \
-    {                                                               \
-        section, key, FIELD_LIST, check, NULL, valid, help, example \
-    }
-#define CHOICE(section, key, check, choices, help, example)             \
-    {                                                                   \
-        section, key, FIELD_CHOICE, check, choices, NULL, help, example \
-    }
-#define MATCH(key, help, example)                                 \
-    {                                                             \
-        "match", key, FIELD_LIST, NULL, NULL, NULL, help, example \
+            "[/srv/data:ro, /home/*/work]", check_paths, .valid = valid_path                   \
     }
 
 /* One a line, as far as they fit: */
 /* clang-format off */
 const struct field policy_fields[] = {
-    CAP("cpus", FIELD_CPUS, "CPUs", "2"),
-    CAP("memory", FIELD_SIZE, "Memory of the guest", "2G"),
-    CAP("disk", FIELD_SIZE, "Size of the root disk, and of each disk volume that is made", "10G"),
-    CAP("processes", FIELD_COUNT, "Processes and threads in the guest (--pids-limit)", "256"),
-    CAP("lifetime", FIELD_TIME, "Time from start to stop (--max-duration)", "8h"),
-    CAP("idle", FIELD_TIME, "Time without activity before a stop (--idle-timeout)", "30m"),
-    CAP("output", FIELD_SIZE, "What a command may write before it is ended (--max-output)", "64M"),
-    {"caps", "ports", FIELD_COUNT, check_ports, NULL, NULL,
-     "Published ports", "4"},
-    {"caps", "sandboxes", FIELD_COUNT, check_sandboxes, NULL, NULL,
-     "Sandboxes in a user's MSB_HOME, running or not; in a rule set, those that it matches", "20"},
-    DEFAULT("cpus", FIELD_CPUS, "CPUs of a sandbox that sets none", "1"),
-    DEFAULT("memory", FIELD_SIZE, "Memory of a sandbox that sets none", "512M"),
-    DEFAULT("disk", FIELD_SIZE, "Root disk of a sandbox that sets none", "4G"),
-    DEFAULT("processes", FIELD_COUNT, "Process limit of a sandbox that sets none", "256"),
-    DEFAULT("lifetime", FIELD_TIME, "Lifetime of a sandbox that sets none", "1h"),
-    DEFAULT("idle", FIELD_TIME, "Idle timeout of a sandbox that sets none", "10m"),
-    DEFAULT("output", FIELD_SIZE, "Output limit for commands of a sandbox that sets none", "16M"),
-    LIST("images", "allow", check_images, NULL,
+    {"caps", "cpus", FIELD_CPUS, "CPUs", "2", check_cap},
+    {"caps", "memory", FIELD_SIZE, "Memory of the guest", "2G", check_cap},
+    {"caps", "disk", FIELD_SIZE,
+     "Size of the root disk, and of each disk volume that is made", "10G", check_cap},
+    {"caps", "processes", FIELD_COUNT,
+     "Processes and threads in the guest (--pids-limit)", "256", check_cap},
+    {"caps", "lifetime", FIELD_TIME, "Time from start to stop (--max-duration)", "8h", check_cap},
+    {"caps", "idle", FIELD_TIME,
+     "Time without activity before a stop (--idle-timeout)", "30m", check_cap},
+    {"caps", "output", FIELD_SIZE,
+     "What a command may write before it is ended (--max-output)", "64M", check_cap},
+    {"caps", "ports", FIELD_COUNT, "Published ports", "4", check_ports},
+    {"caps", "sandboxes", FIELD_COUNT,
+     "Sandboxes in a user's MSB_HOME, running or not; in a rule set, those that it matches",
+     "20", check_sandboxes},
+    {"defaults", "cpus", FIELD_CPUS, "CPUs of a sandbox that sets none", "1"},
+    {"defaults", "memory", FIELD_SIZE, "Memory of a sandbox that sets none", "512M"},
+    {"defaults", "disk", FIELD_SIZE, "Root disk of a sandbox that sets none", "4G"},
+    {"defaults", "processes", FIELD_COUNT, "Process limit of a sandbox that sets none", "256"},
+    {"defaults", "lifetime", FIELD_TIME, "Lifetime of a sandbox that sets none", "1h"},
+    {"defaults", "idle", FIELD_TIME, "Idle timeout of a sandbox that sets none", "10m"},
+    {"defaults", "output", FIELD_SIZE,
+     "Output limit for commands of a sandbox that sets none", "16M"},
+    {"images", "allow", FIELD_LIST,
      "Images, with wildcards: references, msb/base, or absolute paths of directories and tar files",
-     "[msb/base, \"python:3.*\", \"ghcr.io/acme/*\"]"),
-    LIST("images", "registries", check_registries, NULL,
-     "Registries that references may name; Docker Hub is docker.io", "[docker.io, ghcr.io]"),
-    {"images", "digest", FIELD_FLAG, check_digest, NULL, NULL,
-     "References must have a digest (NAME@sha256:...); msb/base needs none", "true"},
-    LIST("egress", "allow", check_egress, valid_target,
+     "[msb/base, \"python:3.*\", \"ghcr.io/acme/*\"]", check_images},
+    {"images", "registries", FIELD_LIST,
+     "Registries that references may name; Docker Hub is docker.io",
+     "[docker.io, ghcr.io]", check_registries},
+    {"images", "digest", FIELD_FLAG,
+     "References must have a digest (NAME@sha256:...); msb/base needs none", "true", check_digest},
+    {"egress", "allow", FIELD_LIST,
      "All that a sandbox may reach: TARGET[:PROTOCOL[:PORTS]] as in --net-rule, groups included; "
-     "[] is nothing",
-     "[public, \"*.corp.example:tcp:443\"]"),
-    LIST("secrets", "allow", check_secrets, NULL,
-     "Names of secrets that a sandbox may have, in its environment or bound, with wildcards", "[\"CI_*\"]"),
+     "[] is nothing", "[public, \"*.corp.example:tcp:443\"]", check_egress, .valid = valid_target},
+    {"secrets", "allow", FIELD_LIST,
+     "Names of secrets that a sandbox may have, in its environment or bound, with wildcards",
+     "[\"CI_*\"]", check_secrets},
     PATHS("volumes", "volumes, mounted files, disk images and root disks"),
     PATHS("workspaces", "workspaces"),
     PATHS("copies", "files copied into a new sandbox (--copy, --script-path), or to and from one (msb cp)"),
     PATHS("sockets", "host sockets (--vsock)"),
-    LIST("", "buckets", check_buckets, valid_bucket,
-     "Buckets that workspaces may be in, with all below: s3://BUCKET[/PREFIX], or https://HOST/... elsewhere",
-     "[\"s3://team-*/agents\"]"),
-    LIST("", "write_paths", check_write_paths, valid_guest_path,
-     "Directories of the guest that may be writable; the rest is read-only", "[/workspace, /tmp]"),
-    LIST("labels", "required", check_required, valid_label,
-     "Labels that a sandbox must have: KEY, or KEY=VALUE with wildcards", "[team, \"env=*\"]"),
-    LIST("labels", "allowed", check_labels, valid_label,
-     "Labels that a sandbox may have; those of its image do not count", "[team=*, env=dev]"),
-    {"", "forbid", FIELD_LIST, check_forbidden, forbidden_names, NULL,
-     "Options of 'msb create' that may not be used", "[vsock, proxy, mount-disk]"},
-    CHOICE("", "security", check_security, profile_names,
-     "Security profile that a sandbox must at least have (--security)", "restricted"),
-    {"", "engines", FIELD_LIST, check_engines, engine_names, NULL,
-     "Engines that may run a sandbox; the first is used where auto would choose another", "[kvm]"},
-    LIST("", "homes", check_home, valid_path,
-     "Directories that MSB_HOME may be, with wildcards", "[/var/lib/msb/*]"),
-    CHOICE("audit", "level", NULL, audit_levels,
-     "What the audit log records at least; MSB_AUDIT can only ask for more", "all"),
-    CHOICE("audit", "argv", NULL, audit_arguments,
-     "Arguments of commands in full, or only their hash", "hash"),
-    {"audit", "syslog", FIELD_FLAG, NULL, NULL, NULL, "Send records to syslog, too", "true"},
-    {"audit", "journald", FIELD_FLAG, NULL, NULL, NULL, "Send records to the journal, too", "true"},
-    LIST("audit", "command", NULL, NULL,
+    {"", "buckets", FIELD_LIST,
+     "Buckets that workspaces may be in, with all below: s3://BUCKET[/PREFIX], or "
+     "https://HOST/... elsewhere",
+     "[\"s3://team-*/agents\"]", check_buckets, .valid = valid_bucket},
+    {"", "write_paths", FIELD_LIST,
+     "Directories of the guest that may be writable; the rest is read-only",
+     "[/workspace, /tmp]", check_write_paths, .valid = valid_guest_path},
+    {"labels", "required", FIELD_LIST,
+     "Labels that a sandbox must have: KEY, or KEY=VALUE with wildcards",
+     "[team, \"env=*\"]", check_required, .valid = valid_label},
+    {"labels", "allowed", FIELD_LIST,
+     "Labels that a sandbox may have; those of its image do not count",
+     "[team=*, env=dev]", check_labels, .valid = valid_label},
+    {"", "forbid", FIELD_LIST,
+     "Options of 'msb create' that may not be used",
+     "[vsock, proxy, mount-disk]", check_forbidden, forbidden_names},
+    {"", "security", FIELD_CHOICE,
+     "Security profile that a sandbox must at least have (--security)",
+     "restricted", check_security, profile_names},
+    {"", "engines", FIELD_LIST,
+     "Engines that may run a sandbox; the first is used where auto would choose another",
+     "[kvm]", check_engines, engine_names},
+    {"", "homes", FIELD_LIST,
+     "Directories that MSB_HOME may be, with wildcards",
+     "[/var/lib/msb/*]", check_home, .valid = valid_path},
+    {"audit", "level", FIELD_CHOICE,
+     "What the audit log records at least; MSB_AUDIT can only ask for more",
+     "all", .choices = audit_levels},
+    {"audit", "argv", FIELD_CHOICE,
+     "Arguments of commands in full, or only their hash", "hash", .choices = audit_arguments},
+    {"audit", "syslog", FIELD_FLAG, "Send records to syslog, too", "true"},
+    {"audit", "journald", FIELD_FLAG, "Send records to the journal, too", "true"},
+    {"audit", "command", FIELD_LIST,
      "A program that reads records, one a line: its path and its arguments",
-     "[/usr/local/bin/ship-audit, --quiet]"),
-    MATCH("labels", "Labels of the sandbox that the set is for: any of these", "[team=ml]"),
-    MATCH("images", "Images that the set is for", "[\"python:*\"]"),
-    MATCH("users", "Users, by name or number, who may use the set", "[alice, \"1000\"]"),
-    MATCH("groups", "Groups, by name or number, whose members may use the set", "[ci]"),
+     "[/usr/local/bin/ship-audit, --quiet]"},
+    {"match", "labels", FIELD_LIST,
+     "Labels of the sandbox that the set is for: any of these", "[team=ml]"},
+    {"match", "images", FIELD_LIST, "Images that the set is for", "[\"python:*\"]"},
+    {"match", "users", FIELD_LIST,
+     "Users, by name or number, who may use the set", "[alice, \"1000\"]"},
+    {"match", "groups", FIELD_LIST,
+     "Groups, by name or number, whose members may use the set", "[ci]"},
     {0},
 };
 /* clang-format on */

@@ -33,13 +33,13 @@ struct field {
     const char *section; /* "" = at the top */
     const char *key;
     enum field_type type;
-    check_fn *check; /* NULL: something else reads it (defaults, match) */
-    const char *const
-        *choices; /* of a CHOICE, in order of strictness; of a LIST: all that may be in it */
-    /* Checks one entry of a list, beyond its length. */
-    int (*valid)(const char *text, struct err *e);
     const char *help;    /* a sentence for the docs and `policy init` */
     const char *example; /* in YAML's short form */
+    check_fn *check;     /* NULL: something else reads it (defaults, match) */
+    /* Of a CHOICE, in order of strictness; of a LIST: all that may be in it. */
+    const char *const *choices;
+    /* Checks one entry of a list, beyond its length. */
+    int (*valid)(const char *text, struct err *e);
 };
 extern const struct field policy_fields[]; /* ends with a NULL key */
 
