@@ -3,15 +3,11 @@
 #define MSB_TESTS_COMMAND_LINE_H
 
 #include "cli/core/args.h"
+#include "unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { WORDS_MAX = 64 };
 

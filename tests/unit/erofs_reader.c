@@ -1,11 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h>
-
 #include "erofs_reader.h"
+#include "unit.h"
 
 #include <stdlib.h>
 #include <string.h>

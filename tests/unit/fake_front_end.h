@@ -6,9 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/virtio_ring.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "unit.h"
 #include "util/cleanup.h"
 #include "virtio/rng.h"
 #include "virtio/vhost_user.h"

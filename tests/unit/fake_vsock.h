@@ -5,16 +5,12 @@
 
 #include <errno.h>
 #include <linux/virtio_vsock.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "fake_driver.h"
+#include "unit.h"
 #include "virtio/vsock.h"
 
 enum {

@@ -1,11 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h>
-
 #include "image_fixture.h"
+#include "unit.h"
 
 #include <fcntl.h>
 #include <ftw.h>

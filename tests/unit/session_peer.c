@@ -1,5 +1,6 @@
 #include "session_peer.h"
 
+#include "unit.h"
 #include "util/cleanup.h"
 #include "util/loop.h"
 
@@ -7,17 +8,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 enum { LONG_MS = 20000 };
 

@@ -1,20 +1,16 @@
 #include "store_fixture.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "image/erofs/disk.h"
 #include "image/erofs/format.h"
 #include "image_fixture.h"
+#include "unit.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 

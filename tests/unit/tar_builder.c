@@ -1,11 +1,7 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h>
-
 #include "tar_builder.h"
+#include "unit.h"
 
 #include <stdio.h>
 #include <stdlib.h>

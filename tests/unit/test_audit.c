@@ -4,21 +4,17 @@
 
 #include "logs/files.h"
 #include "logs/net_record.h"
+#include "unit.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-
-#include <cmocka.h>
 
 /* Calls fn for each record in all files; how many there are. Every line must parse. */
 static size_t each(void (*fn)(const json_t *j, void *arg), void *arg)

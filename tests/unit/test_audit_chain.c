@@ -3,23 +3,19 @@
 #include "logs/format.h"
 #include "store/audit_chain.h"
 #include "store/audit_verify.h"
+#include "unit.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-
-#include <cmocka.h>
 
 enum { RECORDS = 6 };
 

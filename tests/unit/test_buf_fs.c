@@ -1,5 +1,6 @@
 /* Buffers with a limit, lists of strings, files in directories that others may write to, child
  * processes. */
+#include "unit.h"
 #include "util/buf.h"
 #include "util/cleanup.h"
 #include "util/err.h"
@@ -11,10 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +21,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* --- buffers --------------------------------------------------------------------------------- */
 

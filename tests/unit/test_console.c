@@ -1,13 +1,9 @@
 /* The console of a guest kernel: its last line, and what it says when it panics. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "monitor/console.h"
+#include "unit.h"
 
 static void note(struct console *c, const char *text)
 {

@@ -3,23 +3,19 @@
 #include "copy/copy.h"
 #include "copy/host.h"
 #include "spec/patch.h"
+#include "unit.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static void paths(void **state)
 {

@@ -1,20 +1,16 @@
 /* Trees out of tar streams: what a sink is told, and what is refused. */
 #include "copy/tar.h"
 #include "tar_builder.h"
+#include "unit.h"
 #include "util/buf.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* Writes down what it is told, one line for each thing. */
 struct diary {

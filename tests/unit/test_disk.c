@@ -1,10 +1,5 @@
 /* Layers read back, merged, and written as one disk; and layer files that lie. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 #include <errno.h>
 #include <stdio.h>
@@ -18,6 +13,7 @@
 #include "image/erofs/erofs.h"
 #include "image/layer/layer.h"
 #include "image_fixture.h"
+#include "unit.h"
 #include "util/cleanup.h"
 
 /* ---- layers ---- */

@@ -1,9 +1,4 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +11,7 @@
 #include "erofs_reader.h"
 #include "image/erofs/erofs.h"
 #include "image_fixture.h"
+#include "unit.h"
 
 static struct tree_attr attr(uint16_t mode)
 {

@@ -2,20 +2,16 @@
 #include "log_dir.h"
 #include "logs/line.h"
 #include "monitor/exec_log.h"
+#include "unit.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 static char *read_file(const char *name, size_t *n)
 {

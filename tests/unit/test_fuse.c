@@ -2,8 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "fuse_client.h"
+#include "unit.h"
 #include "util/cleanup.h"
 
 enum { ROOT = FUSE_ROOT_ID };

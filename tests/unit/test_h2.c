@@ -1,11 +1,6 @@
 /* HTTP/2 through the interceptor, between a client and a server that nghttp2 plays: what arrives on the
  * other side, what is refused, and what becomes of those who send too much. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 #include <errno.h>
 #include <nghttp2/nghttp2.h>
@@ -14,6 +9,7 @@
 #include <string.h>
 
 #include "intercept/h2.h"
+#include "unit.h"
 #include "util/cleanup.h"
 
 #define HOLDER "msb_aaaaaaaaaaaaaaaaaaaa"

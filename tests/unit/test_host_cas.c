@@ -1,15 +1,11 @@
 /* Certificates are extracted from the host's bundle, and nothing else of it. */
 #include "launch/host_cas.h"
+#include "unit.h"
 #include "util/cleanup.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define CERT(x) "-----BEGIN CERTIFICATE-----\n" x "\n-----END CERTIFICATE-----"
 

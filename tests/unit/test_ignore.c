@@ -1,11 +1,7 @@
 /* .msbignore: what git says about the same rules and the same files. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h>
-
+#include "unit.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 #include "workspace/ignore.h"

@@ -1,9 +1,6 @@
 /* The image store: what nothing leads to goes, and nothing else; how references become images; disks. */
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,11 +8,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "image/image.h"
 #include "image_fixture.h"
 #include "store_fixture.h"
+#include "unit.h"
 #include "util/cleanup.h"
 
 /* --- removing ------------------------------------------------------------------------------- */

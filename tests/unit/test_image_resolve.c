@@ -1,9 +1,4 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 #include <dirent.h>
 #include <errno.h>
@@ -22,6 +17,7 @@
 #include "image/store/store.h"
 #include "image_fixture.h"
 #include "tar_builder.h"
+#include "unit.h"
 #include "util/cleanup.h"
 
 static struct image_ctx ctx;

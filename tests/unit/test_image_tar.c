@@ -1,9 +1,4 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +14,7 @@
 #include "image/layer/convert.h"
 #include "image_fixture.h"
 #include "tar_builder.h"
+#include "unit.h"
 
 /* Converts bytes as a tar, in this process; *ret_fd is the image. Frees the builder. */
 static int convert_limited(struct tb *b, bool layer, uint32_t max_entries, uint64_t max_bytes,

@@ -1,9 +1,4 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 #include <errno.h>
 #include <stdio.h>
@@ -11,6 +6,7 @@
 #include <string.h>
 
 #include "image/erofs/tree.h"
+#include "unit.h"
 
 static int add(struct tree *t, const char *path, uint16_t mode)
 {

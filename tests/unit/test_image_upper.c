@@ -1,9 +1,4 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +10,7 @@
 
 #include "image/store/upper.h"
 #include "image_fixture.h"
+#include "unit.h"
 
 static int cache = -1, dest = -1;
 

@@ -1,10 +1,5 @@
 /* Requests with placeholders in them: parsing, substitution, and what is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,6 +11,7 @@
 #include "intercept/subst.h"
 #include "intercept/swap.h"
 #include "spec/bound.h"
+#include "unit.h"
 #include "util/cleanup.h"
 
 #define HOLDER "msb_aaaaaaaaaaaaaaaaaaaa"

@@ -1,20 +1,16 @@
 /* How old a kernel is, by what its file says and by what kernel/build found. */
 #include "cli/host/kernel_release.h"
+#include "unit.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 struct dir {
     char path[64];

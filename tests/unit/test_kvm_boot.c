@@ -1,21 +1,17 @@
 /* What a kernel finds when it starts: itself, the memory map, the table of CPUs, and a CPU with the
  * right CPUID. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "engine/kvm/arch.h"
 #include "engine/kvm/elf.h"
 #include "engine/kvm/kvm.h"
 #include "engine/kvm/x86/x86.h"
 #include "fake_kernel.h"
+#include "unit.h"
 #include "util/cleanup.h"
 #include "virtio/mmio.h"
 

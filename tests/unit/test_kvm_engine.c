@@ -4,22 +4,18 @@
 #include <errno.h>
 #include <linux/virtio_config.h>
 #include <linux/virtio_mmio.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "engine/kvm/arch.h"
 #include "engine/kvm/kvm.h"
 #include "fake_kernel.h"
 #include "fake_kvm.h"
+#include "unit.h"
 #include "util/cleanup.h"
 #include "virtio/rng.h"
 

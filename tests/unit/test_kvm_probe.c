@@ -1,9 +1,6 @@
 /* The probe: its verdicts, and which of them it caches. */
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,11 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "engine/kvm/probe.h"
 #include "fake_kernel.h"
 #include "fake_kvm.h"
+#include "unit.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 

@@ -1,11 +1,6 @@
 /* Layers through the real converter: a child with its filter. What it makes is right, what is wrong
  * is said, and what it can do is nothing. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 #include <dirent.h>
 #include <errno.h>
@@ -26,6 +21,7 @@
 #include "image/layer/layer.h"
 #include "image_fixture.h"
 #include "tar_builder.h"
+#include "unit.h"
 #include "util/cleanup.h"
 
 /* ---- streams ---- */

@@ -4,15 +4,13 @@
 #include "logs/line.h"
 #include "logs/logs.h"
 #include "monitor/exec_log.h"
+#include "unit.h"
 #include "util/cleanup.h"
 #include "util/loop.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pty.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,8 +18,6 @@
 #include <sys/wait.h>
 #include <termios.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 static void append_bytes(const char *name, const char *text, size_t n)
 {

@@ -1,14 +1,10 @@
 /* The event loop: sources that go while their events are at hand, timers in order. */
+#include "unit.h"
 #include "util/cleanup.h"
 #include "util/loop.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/eventfd.h>
-
-#include <cmocka.h>
 
 enum { SOURCES = 4 };
 

@@ -2,6 +2,7 @@
  * run, so requests are done at once. */
 #include "intercept/link.h"
 #include "monitor/net_control.h"
+#include "unit.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 #include "util/json.h"
@@ -9,16 +10,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 struct fix {
     char dir[64];

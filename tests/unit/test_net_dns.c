@@ -1,18 +1,14 @@
 /* DNS: messages, pins, and the name server between a guest and an upstream, both played here. */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "net/dns.h"
 #include "net/packet.h"
+#include "unit.h"
 #include "util/cleanup.h"
 
 /* --- messages -------------------------------------------------------------------------------- */

@@ -2,17 +2,13 @@
  * upstream name server and the servers are sockets on the loopback; "public" addresses are dialled
  * nowhere, since only the decision is looked at there. */
 #include <arpa/inet.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "fake_link.h"
 #include "net/gate.h"
+#include "unit.h"
 
 struct fix {
     struct loop loop;

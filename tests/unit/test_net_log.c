@@ -3,17 +3,13 @@
 #include "logs/net_record.h"
 #include "logs/records.h"
 #include "monitor/net_log.h"
+#include "unit.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static char dir[64];
 static int logs_fd;

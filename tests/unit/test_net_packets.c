@@ -1,12 +1,8 @@
 /* What the stack does with frames other than TCP's: neighbors, pings, datagrams, fragments. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include "fake_link.h"
 #include "net/csum.h"
+#include "unit.h"
 
 struct fix {
     struct loop loop;

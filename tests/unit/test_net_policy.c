@@ -1,15 +1,11 @@
 /* Address classes, the grammar of rules, and decisions. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "net/explain.h"
 #include "net/packet.h"
 #include "net/policy.h"
+#include "unit.h"
 #include "util/cleanup.h"
 
 static struct net_addr addr(const char *s)

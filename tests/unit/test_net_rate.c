@@ -1,14 +1,10 @@
 /* Limits on bytes and packets: the buckets, with a clock of the test's own; and flows of the stack
  * that share them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <sys/socket.h>
-
-#include <cmocka.h>
 
 #include "fake_link.h"
 #include "net/rate.h"
+#include "unit.h"
 
 #define S(n) ((uint64_t)(n)*1000000000ULL)
 #define MS(n) ((uint64_t)(n)*1000000ULL)

@@ -3,17 +3,14 @@
 #include "jail/seccomp.h"
 #include "net/host_route.h"
 #include "sanitizer.h"
+#include "unit.h"
 
 #include <errno.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { SEQ = 77 };
 

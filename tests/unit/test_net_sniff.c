@@ -1,13 +1,9 @@
 /* Names in the first bytes of a flow. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "net/packet.h"
 #include "net/sniff.h"
+#include "unit.h"
 #include "util/cleanup.h"
 
 /* A ClientHello with that name (NULL: none), in records of at most `record` bytes. */

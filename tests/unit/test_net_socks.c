@@ -1,17 +1,13 @@
 /* SOCKS proxies, played by the test: what the client says, what it makes of answers, and flows and
  * questions that go through one. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <sys/socket.h>
-
-#include <cmocka.h>
 
 #include "fake_link.h"
 #include "net/gate.h"
 #include "net/socks.h"
+#include "unit.h"
 
 static struct net_end end(const char *addr, uint16_t port)
 {

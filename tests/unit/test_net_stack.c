@@ -1,14 +1,10 @@
 /* TCP with guests that behave and guests that do not; the host's ends are socket pairs. */
 #include <arpa/inet.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <sys/socket.h>
-
-#include <cmocka.h>
 
 #include "fake_link.h"
 #include "net/csum.h"
+#include "unit.h"
 
 enum {
     GPORT = 40000,

@@ -1,23 +1,19 @@
 /* The network's thread: calls run there and their callers wait, decisions come back in order, a
  * flood of them is cut and counted, and its filter allows sockets only. */
 #include "monitor/net_setup.h"
+#include "unit.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 struct fix {
     struct loop loop;

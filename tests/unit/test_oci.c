@@ -1,10 +1,5 @@
 /* The documents of images: what is taken from them, and what is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,6 +9,7 @@
 #include "image/oci/change.h"
 #include "image/oci/json.h"
 #include "image/oci/oci.h"
+#include "unit.h"
 #include "util/buf.h"
 #include "util/cleanup.h"
 

@@ -1,19 +1,16 @@
 /* Profiles become programs that answer as the profile says: run here by an interpreter. */
 #include "oci/seccomp.h"
+#include "unit.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-
-#include <cmocka.h>
 
 struct program {
     struct sock_filter *code;

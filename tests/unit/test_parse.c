@@ -1,4 +1,5 @@
 /* Sizes, durations, words, tables: what people type and read. */
+#include "unit.h"
 #include "util/array.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
@@ -6,12 +7,7 @@
 #include "util/words.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void sizes(void **state)
 {

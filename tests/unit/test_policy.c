@@ -3,17 +3,13 @@
 #include "net/policy.h"
 #include "policy/rulebook.h"
 #include "policy/strict_yaml.h"
+#include "unit.h"
 #include "util/cleanup.h"
 #include "util/json.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct rulebook *book(const char *text)
 {

@@ -1,15 +1,11 @@
 /* The protocol's frames and fields: round trips, limits, and what malformed bytes do. */
 #include "proto/proto.h"
+#include "unit.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void test_frame_round_trip(void **state)
 {

@@ -1,15 +1,11 @@
 /* Image references: Docker's grammar, and what is said of those outside it. */
 #include "image/oci/reference.h"
+#include "unit.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define D64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 #define DIGEST "sha256:" D64

@@ -5,20 +5,16 @@
 #include "registry/credentials.h"
 #include "registry/http.h"
 #include "registry/settings.h"
+#include "unit.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 /* --- challenges ----------------------------------------------------------------------------- */
 

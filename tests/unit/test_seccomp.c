@@ -2,6 +2,7 @@
  * is allowed must work, what is not must meet the profile's verdict. */
 #include "jail/seccomp.h"
 #include "sanitizer.h"
+#include "unit.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
@@ -10,11 +11,8 @@
 #include <linux/sched.h>
 #include <linux/seccomp.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,8 +25,6 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 struct call {
     const char *name;

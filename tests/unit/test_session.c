@@ -2,21 +2,17 @@
 #include "session_peer.h"
 
 #include "client/session_io.h"
+#include "unit.h"
 #include "util/cleanup.h"
 #include "util/loop.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-
-#include <cmocka.h>
 
 /* --- the request --- */
 

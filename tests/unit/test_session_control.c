@@ -1,17 +1,13 @@
 /* What session_run tells a command later: signals, and that nobody waits for it (run -d). */
 #include "session_peer.h"
 
+#include "unit.h"
 #include "util/cleanup.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-
-#include <cmocka.h>
 
 /* --- signals --- */
 

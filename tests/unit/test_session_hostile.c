@@ -1,18 +1,14 @@
 /* session_run against an agent that lies. */
 #include "session_peer.h"
 
+#include "unit.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/wait.h>
-
-#include <cmocka.h>
 
 static void check_hostile(bool started, void (*act)(struct peer *p), int ret)
 {

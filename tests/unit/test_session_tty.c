@@ -7,22 +7,18 @@
 #include "session_peer.h"
 
 #include "client/terminal.h"
+#include "unit.h"
 #include "util/cleanup.h"
 #include "util/loop.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pty.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <termios.h>
-
-#include <cmocka.h>
 
 struct tty_test {
     struct peer p;

@@ -3,18 +3,14 @@
 #include "spec/diff.h"
 #include "spec/signals.h"
 #include "spec/spec.h"
+#include "unit.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-
-#include <cmocka.h>
 
 static void minimal(struct sandbox_spec *s)
 {

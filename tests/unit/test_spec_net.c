@@ -7,16 +7,12 @@
 #include "launch/publish.h"
 #include "net/packet.h"
 #include "spec/spec.h"
+#include "unit.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { WORDS_MAX = 32 };
 

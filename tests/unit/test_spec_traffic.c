@@ -1,16 +1,12 @@
 /* Rate limits, proxies and host sockets in a spec: parsing, refusals, and the way through JSON and
  * back. */
 #include "spec/spec.h"
+#include "unit.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* --- limits ---------------------------------------------------------------------------------- */
 

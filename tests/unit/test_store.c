@@ -1,15 +1,13 @@
 /* The store: what readers make of what a crash, or a hostile monitor, left in a directory. */
 #include "store/impl.h"
 #include "store/volume.h"
+#include "unit.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -17,8 +15,6 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-
-#include <cmocka.h>
 
 struct fix {
     char dir[32];

@@ -1,10 +1,5 @@
 /* The members of archives: what is found, and what is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,6 +10,7 @@
 
 #include "image/tar/scan.h"
 #include "tar_builder.h"
+#include "unit.h"
 #include "util/cleanup.h"
 
 static int scan_bytes(const void *p, size_t n, struct tar_members *ret, struct err *e)

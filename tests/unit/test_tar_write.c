@@ -1,10 +1,5 @@
 /* What is written is read back by libarchive: at the limits of each field, and beyond. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 #include <archive.h>
 #include <archive_entry.h>
@@ -16,6 +11,7 @@
 #include <unistd.h>
 
 #include "image/tar/write.h"
+#include "unit.h"
 #include "util/cleanup.h"
 
 /* Writes one entry (no content) and opens the archive at it. */

@@ -1,14 +1,10 @@
 /* UTF-8: every character there is, and what only looks like one. */
+#include "unit.h"
 #include "util/cleanup.h"
 #include "util/utf8.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static size_t encode(uint32_t cp, uint8_t *to)
 {

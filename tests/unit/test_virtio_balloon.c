@@ -1,15 +1,11 @@
 /* The balloon: what the guest reports goes, what it must not name stays. */
 #include <linux/virtio_balloon.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include <cmocka.h>
-
 #include "fake_driver.h"
+#include "unit.h"
 #include "virtio/balloon.h"
 
 enum { PAGE = 4096, PAGES = 64, INFLATE = 0, DEFLATE = 1, REPORT = 2 };

@@ -2,9 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/virtio_blk.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "fake_driver.h"
+#include "unit.h"
 #include "virtio/blk.h"
 #include "virtio/qcow2.h"
 

@@ -1,15 +1,11 @@
 /* Devices in general (features, configuration space, life cycle), and the rng. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "fake_driver.h"
+#include "unit.h"
 #include "util/cleanup.h"
 #include "virtio/balloon.h"
 #include "virtio/blk.h"

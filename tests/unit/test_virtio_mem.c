@@ -1,10 +1,7 @@
 /* Guest memory: translation, scattered buffers, and a guest that takes its memory away. */
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "unit.h"
 #include "util/iov.h"
 #include "virtio/guest_map.h"
 #include "virtio/guest_mem.h"

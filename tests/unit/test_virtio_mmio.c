@@ -4,17 +4,13 @@
 #include <linux/virtio_config.h>
 #include <linux/virtio_mmio.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "mmio_bench.h"
+#include "unit.h"
 #include "util/cleanup.h"
 
 enum { QUEUES = 2, SIZE = 16, THREADS = 4, ROUNDS = 300 };

@@ -1,13 +1,9 @@
 /* The network card, with a good driver and a bad one. */
 #include <linux/virtio_net.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "fake_driver.h"
+#include "unit.h"
 #include "util/cleanup.h"
 #include "util/iov.h"
 #include "virtio/net.h"

@@ -2,16 +2,12 @@
  * device is tested against. */
 #include <errno.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "fake_driver.h"
+#include "unit.h"
 
 enum { SIZE = 16 };
 

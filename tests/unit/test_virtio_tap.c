@@ -1,15 +1,11 @@
 /* A network card that leads to a TAP device, which a socket plays: one frame to a message. */
 #include <linux/virtio_net.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "fake_driver.h"
+#include "unit.h"
 #include "util/cleanup.h"
 #include "virtio/net.h"
 #include "virtio/tap.h"

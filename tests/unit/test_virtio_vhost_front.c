@@ -5,9 +5,6 @@
 #include <linux/virtio_mmio.h>
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +13,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "mmio_bench.h"
+#include "unit.h"
 #include "util/cleanup.h"
 #include "virtio/vhost_front.h"
 #include "virtio/vhost_msg.h"

@@ -1,11 +1,7 @@
 /* What a tree looked like: every change shows, and what cannot be copied is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h>
-
+#include "unit.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 #include "workspace/manifest.h"
