@@ -4,6 +4,7 @@
 #define MSB_TESTS_FAKE_KERNEL_H
 
 #include <elf.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

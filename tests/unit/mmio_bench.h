@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "fake_driver.h"
+#include "unit.h"
 #include "util/loop.h"
 #include "virtio/mmio.h"
 

@@ -520,7 +520,7 @@ static void test_qcow2_that_is_refused(void **state)
         uint64_t v;
         const char *why;
     } bad[] = {
-        {0, 4, 1, "no qcow2 image"},
+        {0, 4, 1, "not a qcow2 image"},
         {4, 4, 4, "neither 2 nor 3"},
         {8, 8, 600, "backing file"},
         {16, 4, 1, "backing file"},
