@@ -5,8 +5,7 @@
  * bundle gets one; in any case PROTO_CAS_BUNDLE exists in the end, as a file or a link to one.
  * OpenSSL's own name for it (cert.pem) is created where it is missing.
  */
-#ifndef MSB_AGENT_CAS_H
-#define MSB_AGENT_CAS_H
+#pragma once
 
 #include "util/buf.h"
 
@@ -20,5 +19,3 @@ int cas_merge(struct buf *out, const char *old, size_t old_len, const char *pem)
 /* In the tree at `root` ("": the guest's own). 0, or -errno of the first step that failed; the rest
  * is done all the same. */
 int cas_install(const char *root, const char *pem);
-
-#endif

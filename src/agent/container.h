@@ -8,12 +8,9 @@
  *
  * The session that asked for it is its life: see PROTO_CONTAINER.
  */
-#ifndef MSB_AGENT_CONTAINER_H
-#define MSB_AGENT_CONTAINER_H
+#pragma once
 
 #include "agent/server.h"
 
 /* Does nothing unless the configuration is a pod's. */
 void containers_init(struct server *srv, const struct config *cfg);
-
-#endif

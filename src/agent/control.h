@@ -1,6 +1,5 @@
 /* The control stream to the monitor: HELLO and CONFIG at the start, PING, ENV and SHUTDOWN later. */
-#ifndef MSB_AGENT_CONTROL_H
-#define MSB_AGENT_CONTROL_H
+#pragma once
 
 #include "agent/request.h"
 #include "proto/proto.h"
@@ -33,5 +32,3 @@ void control_log(struct control *c, const char *text);
 void control_oom(struct control *c, uint64_t kills);
 /* From here on events are handled by the loop. */
 int control_watch(struct control *c, struct loop *l);
-
-#endif

@@ -4,8 +4,7 @@
  * a terminal only) and HOME as defaults; the sandbox's ENV; the command's ENV. Afterwards our
  * scripts are put in front of PATH and our tools at its end, wherever it came from.
  */
-#ifndef MSB_AGENT_ENV_H
-#define MSB_AGENT_ENV_H
+#pragma once
 
 #include "agent/request.h"
 
@@ -46,5 +45,3 @@ struct path_walk {
 void path_walk_init(struct path_walk *w, const char *path, const char *name);
 /* false: no more. Candidates that do not fit are skipped, as they name no file. */
 bool path_walk_next(struct path_walk *w, char *to, size_t size);
-
-#endif

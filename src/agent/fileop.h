@@ -11,8 +11,7 @@
  *  3. The agent keeps the stream open too, but only to see it end; it then gives the child
  *     FILES_END_MS to notice, and to undo what is unfinished.
  */
-#ifndef MSB_AGENT_FILEOP_H
-#define MSB_AGENT_FILEOP_H
+#pragma once
 
 #include "agent/users.h"
 #include "proto/files.h"
@@ -81,5 +80,3 @@ void temp_name(char out[TEMP_NAME_MAX]);
 /* Serves `fd` until its end, in the child. `in` is what was received after FILES. only: LAYER, and
  * nothing but that; 0: everything else. */
 void fileop_serve(int fd, uint32_t only, const uint8_t *in, size_t n);
-
-#endif

@@ -3,8 +3,7 @@
  * The image decides what /etc/passwd or /etc/hosts is: a symlink, a FIFO, a device. Opening never
  * blocks, only regular files are read, and only up to a limit.
  */
-#ifndef MSB_AGENT_FILES_H
-#define MSB_AGENT_FILES_H
+#pragma once
 
 #include <stddef.h>
 #include <sys/types.h>
@@ -16,5 +15,3 @@ int file_write(const char *path, const void *p, size_t n, mode_t mode);
 /* Makes sure that `path` is a real directory: creates it, after removing a symlink or file of the
  * same name. 0 or -errno. */
 int dir_ensure(const char *path, mode_t mode);
-
-#endif

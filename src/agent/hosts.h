@@ -1,6 +1,5 @@
 /* The names of guest and host: hostname, /etc/hostname, /etc/hosts. */
-#ifndef MSB_AGENT_HOSTS_H
-#define MSB_AGENT_HOSTS_H
+#pragma once
 
 #include "agent/request.h"
 #include "util/buf.h"
@@ -15,5 +14,3 @@ int hosts_complete(const char *text, const char *name, const struct req_net *net
 
 /* Failures are ignored. */
 void hosts_setup(const struct config *cfg);
-
-#endif

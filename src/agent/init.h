@@ -5,8 +5,7 @@
  * may power off or just end without taking the kernel with it. The agent notices, saves the disks and
  * switches off. There is one /proc that programs see, that of the namespace.
  */
-#ifndef MSB_AGENT_INIT_H
-#define MSB_AGENT_INIT_H
+#pragma once
 
 #include "agent/request.h"
 #include "util/err.h"
@@ -17,5 +16,3 @@
 pid_t init_start(const struct config *cfg, struct err *e);
 /* The signal that asks it to stop everything and end. */
 int init_stop_signal(const struct config *cfg, pid_t init);
-
-#endif

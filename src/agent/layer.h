@@ -8,8 +8,7 @@
  * While it is read, the file system is frozen: writers wait, so that the layer is of one moment. A
  * reader that dies leaves it to PID 1 to thaw.
  */
-#ifndef MSB_AGENT_LAYER_H
-#define MSB_AGENT_LAYER_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -21,5 +20,3 @@ int layer_fd(void);
 void layer_moved(int fd);
 /* Call when a child is gone. */
 void layer_child_gone(pid_t pid);
-
-#endif

@@ -13,8 +13,7 @@
  * directories before anything is mounted on them. All other paths are resolved after the change of
  * root, so a symlink in the image cannot lead out of it.
  */
-#ifndef MSB_AGENT_MOUNTS_H
-#define MSB_AGENT_MOUNTS_H
+#pragma once
 
 #include "agent/request.h"
 #include "util/err.h"
@@ -37,5 +36,3 @@ void mounts_complete(const struct config *cfg);
 
 /* Hides paths, and makes others read-only. The last step: the kernel's settings may be among them. */
 void mounts_cover(const struct config *cfg);
-
-#endif

@@ -1,6 +1,5 @@
 /* The guest's network interface (addresses, routes, MTU) and its resolvers. */
-#ifndef MSB_AGENT_NETIF_H
-#define MSB_AGENT_NETIF_H
+#pragma once
 
 #include "agent/request.h"
 
@@ -15,5 +14,3 @@ int netif_setup(const struct req_net *n);
 bool resolv_is_ours(const char *text, const struct req_net *n);
 /* Writes /etc/resolv.conf, whatever the image has there; a mount of the user's is kept. */
 int resolv_write(const struct config *cfg);
-
-#endif

@@ -1,7 +1,6 @@
 /* Processes that the kernel killed for lack of memory, from its own log: the exit status alone does
  * not tell them from others that got SIGKILL. */
-#ifndef MSB_AGENT_OOM_H
-#define MSB_AGENT_OOM_H
+#pragma once
 
 #include "util/loop.h"
 
@@ -27,5 +26,3 @@ bool oom_was_killed(const struct oom *o, pid_t pid, uint64_t before);
 /* The process in a record of /dev/kmsg, or 0. Only the kernel's own records count: root may write
  * others. */
 pid_t oom_parse(const char *record);
-
-#endif

@@ -4,8 +4,7 @@
  * As with Docker, a command from outside starts even when the limit is reached, so that someone can
  * clean up; what it starts is refused.
  */
-#ifndef MSB_AGENT_PIDS_H
-#define MSB_AGENT_PIDS_H
+#pragma once
 
 #include "util/err.h"
 
@@ -18,5 +17,3 @@ bool pids_leave(void);
 /* The calling process joins it: PID 1 again, and the child that it started meanwhile. Makes system
  * calls and nothing else. */
 void pids_join(void);
-
-#endif

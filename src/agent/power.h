@@ -1,7 +1,6 @@
 /* Shutting the guest down: processes are asked to end, then killed; then the writable layer and
  * mounted disks are frozen and the power goes off. */
-#ifndef MSB_AGENT_POWER_H
-#define MSB_AGENT_POWER_H
+#pragma once
 
 #include "agent/server.h"
 
@@ -25,5 +24,3 @@ void power_stop(struct power *p, uint64_t grace_ms);
 void power_check(const struct power *p);
 /* Never returns. */
 void power_off(int upper_fd) __attribute__((noreturn));
-
-#endif

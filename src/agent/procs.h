@@ -1,6 +1,5 @@
 /* The guest's processes by session: the processes of a command are in its session. */
-#ifndef MSB_AGENT_PROCS_H
-#define MSB_AGENT_PROCS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,5 +20,3 @@ void procs_pin(void);
 bool procs_name(pid_t pid, char *to, size_t size);
 /* The number of a process of ours as it and other commands see it. */
 pid_t procs_inner(pid_t pid);
-
-#endif

@@ -3,8 +3,7 @@
  * The strings are in one arena that belongs to the struct: a two-megabyte argument list takes one
  * allocation, not thousands, and is freed with one call.
  */
-#ifndef MSB_AGENT_REQUEST_H
-#define MSB_AGENT_REQUEST_H
+#pragma once
 
 #include "proto/proto.h"
 
@@ -152,5 +151,3 @@ int config_change_env(struct config *c, const struct proto_frame *f);
 bool config_is_restricted(const struct config *c);
 /* Is something mounted exactly there? */
 bool config_mounts(const struct config *c, const char *path);
-
-#endif

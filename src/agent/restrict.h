@@ -12,8 +12,7 @@
  *
  * PID 1 keeps its capabilities: it executes nothing by itself, and its children cannot regain them.
  */
-#ifndef MSB_AGENT_RESTRICT_H
-#define MSB_AGENT_RESTRICT_H
+#pragma once
 
 #include "agent/request.h"
 #include "util/err.h"
@@ -23,5 +22,3 @@
 int restrict_prepare(const struct config *cfg, struct err *e);
 /* Call when the set-up of the guest is complete, before the first command. */
 int restrict_guest(const struct config *cfg, struct err *e);
-
-#endif

@@ -6,8 +6,7 @@
  * session is freed while events for it are being delivered, no descriptor is ever re-armed, and
  * sessions take turns.
  */
-#ifndef MSB_AGENT_SERVER_H
-#define MSB_AGENT_SERVER_H
+#pragma once
 
 #include "agent/oom.h"
 #include "agent/request.h"
@@ -73,5 +72,3 @@ void server_wake(struct server *srv, struct session *s);
 /* For sessions: reads and drops what a background process still writes into this pipe, so that it
  * neither blocks nor gets SIGPIPE. Takes the descriptor. */
 void server_drain(struct server *srv, int fd);
-
-#endif

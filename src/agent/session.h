@@ -19,8 +19,7 @@
  *  6. The process group is killed when the stream ends before EXIT, and at the time limit; never
  *     after the main process has exited: its background processes live on.
  */
-#ifndef MSB_AGENT_SESSION_H
-#define MSB_AGENT_SESSION_H
+#pragma once
 
 #include "agent/server.h"
 #include "util/buf.h"
@@ -136,5 +135,3 @@ bool session_output_waits(const struct session *s);
 void session_flush(struct session *s);
 /* Closes the outlets. `keep`: those that other processes have open are drained instead. */
 void session_close_output(struct session *s, bool keep);
-
-#endif

@@ -5,8 +5,7 @@
  * user-mode kernel. The price is a discipline, kept in spawn.c: the child makes system calls and
  * nothing else, writes only to memory set aside for it, and the agent has no signal handlers.
  */
-#ifndef MSB_AGENT_SPAWN_H
-#define MSB_AGENT_SPAWN_H
+#pragma once
 
 #include "agent/request.h"
 #include "agent/users.h"
@@ -39,5 +38,3 @@ pid_t spawn(const struct spawn_req *q, enum proto_fail *kind, struct err *e);
 int spawn_identity(const struct identity *id);
 /* Reduces its capabilities to those of the bounding set, as executing a program would. */
 int spawn_limit_caps(void);
-
-#endif

@@ -7,8 +7,7 @@
  *
  * The files belong to the guest: they may be missing, huge, malformed, or not files at all.
  */
-#ifndef MSB_AGENT_USERS_H
-#define MSB_AGENT_USERS_H
+#pragma once
 
 #include "util/err.h"
 
@@ -45,5 +44,3 @@ struct user_cache {
 void user_cache_init(struct user_cache *c, const char *passwd_path, const char *group_path);
 /* NULL on failure, with *e set. The answer lives until the next call. */
 const struct identity *user_lookup(struct user_cache *c, const char *spec, struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* The parts of AF_VSOCK that we use, so that the build needs no kernel headers. */
-#ifndef MSB_AGENT_VSOCK_H
-#define MSB_AGENT_VSOCK_H
+#pragma once
 
 #include <stdint.h>
 
@@ -23,5 +22,3 @@ _Static_assert(sizeof(struct vsock_addr) == 16, "as in the kernel");
 /* Connected to the host, or listening in the guest; blocking. A descriptor or -errno. */
 int vsock_connect(uint32_t port);
 int vsock_listen(uint32_t port);
-
-#endif

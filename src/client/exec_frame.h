@@ -1,6 +1,5 @@
 /* The first frames of a session: what to run, or what to take up again. */
-#ifndef MSB_CLIENT_EXEC_FRAME_H
-#define MSB_CLIENT_EXEC_FRAME_H
+#pragma once
 
 #include "client/session.h"
 
@@ -10,5 +9,3 @@ int exec_frame_put(struct buf *tx, const struct session_request *req, bool stdin
 /* The size of this process's terminal, if it has one: else the agent's default holds, or what it was
  * before. */
 void exec_frame_size(struct proto_writer *w);
-
-#endif

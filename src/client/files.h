@@ -7,8 +7,7 @@
  * Every byte received is hostile. Frames and fields are checked here; names and sizes are for the
  * caller to judge (copy/guest.h).
  */
-#ifndef MSB_CLIENT_FILES_H
-#define MSB_CLIENT_FILES_H
+#pragma once
 
 #include "proto/files.h"
 #include "util/buf.h"
@@ -57,5 +56,3 @@ int files_stat(struct files *f, const char *path, uint32_t flags, struct file_at
 
 /* A request with op, path and flags; -ENAMETOOLONG. */
 int file_req_init(struct file_req *q, uint32_t op, const char *path, uint32_t flags);
-
-#endif

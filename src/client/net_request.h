@@ -5,8 +5,7 @@
  * dirfd is the sandbox's directory. Failures to reach the monitor are those of client/request.h. A
  * refusal is the error that the monitor says, or EPROTO, with its text in `e`.
  */
-#ifndef MSB_CLIENT_NET_REQUEST_H
-#define MSB_CLIENT_NET_REQUEST_H
+#pragma once
 
 #include "net/explain.h"
 #include "spec/net.h"
@@ -37,5 +36,3 @@ int net_request_unpublish(int dirfd, const struct spec_port *p, struct err *e);
  * ENOTCONN, if not. */
 int net_request_secrets(int dirfd, int fd, const struct spec_net *now, const struct spec_net *old,
                         struct err *e);
-
-#endif

@@ -3,8 +3,7 @@
  * dirfd is the sandbox's directory. Each opens a connection, and gives up after REQUEST_TIMEOUT_MS
  * with -ETIMEDOUT; -ECONNREFUSED or -ENOENT when there is no monitor.
  */
-#ifndef MSB_CLIENT_REQUEST_H
-#define MSB_CLIENT_REQUEST_H
+#pragma once
 
 #include "proto/proto.h"
 #include "util/cleanup.h"
@@ -41,5 +40,3 @@ int request_info(int dirfd, bool hasty, char *to, size_t size);
 /* However long it takes: until that command in the background has ended (id 0: until the sandbox
  * has). 0: *code is its exit code, or -1 when that is not known; -ESRCH: there is no such command. */
 int request_wait(int dirfd, uint32_t id, int *code);
-
-#endif

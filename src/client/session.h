@@ -3,8 +3,7 @@
  * Streams both ways byte-faithfully with back-pressure, forwards signals and window size, puts
  * the terminal into raw mode for a tty session and restores it whatever happens.
  */
-#ifndef MSB_CLIENT_SESSION_H
-#define MSB_CLIENT_SESSION_H
+#pragma once
 
 #include "proto/proto.h"
 #include "spec/spec.h"
@@ -69,5 +68,3 @@ struct session_result {
  */
 int session_run(int sock, const struct session_request *req, struct session_result *res,
                 struct err *e);
-
-#endif

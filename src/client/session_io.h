@@ -10,8 +10,7 @@
  *                 fills the pipe in between can then make us wait for its reader
  * Nothing is changed that would outlive this process.
  */
-#ifndef MSB_CLIENT_SESSION_IO_H
-#define MSB_CLIENT_SESSION_IO_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,5 +41,3 @@ void stdio_close(struct stdio *s);
  * No SIGPIPE from sockets; for pipes the caller ignores it. */
 ssize_t stdio_read(const struct stdio *s, void *p, size_t n);
 ssize_t stdio_writev(const struct stdio *s, const struct iovec *iov, int n);
-
-#endif

@@ -4,8 +4,7 @@
  * that a process can catch: terminal_restore(), exit(), abort() and the signals of a crash. After
  * SIGKILL only `stty sane` helps.
  */
-#ifndef MSB_CLIENT_TERMINAL_H
-#define MSB_CLIENT_TERMINAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,5 +22,3 @@ void terminal_resumed(void);
 
 /* The size of the first of stdin, stdout, stderr that is a terminal; false when none is. */
 bool terminal_size(uint32_t *rows, uint32_t *cols);
-
-#endif

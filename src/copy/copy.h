@@ -2,8 +2,7 @@
  *
  * Both ends are examined first, so that what cannot work fails before anything is written.
  */
-#ifndef MSB_COPY_COPY_H
-#define MSB_COPY_COPY_H
+#pragma once
 
 #include "client/files.h"
 #include "copy/place.h"
@@ -29,5 +28,3 @@ struct copy_options {
 /* Streams are stdin and stdout. */
 int copy_run(const struct copy_end *from, const struct copy_end *to, const struct copy_options *opt,
              struct tree_progress *p, struct err *e);
-
-#endif

@@ -5,8 +5,7 @@
  * they are entered, and lie at most PROTO_DEPTH_MAX deep. 4. A file has no more data than it
  * announced. 5. A link says where to. 6. There are at most COPY_ENTRIES_MAX things.
  */
-#ifndef MSB_COPY_GUEST_H
-#define MSB_COPY_GUEST_H
+#pragma once
 
 #include "client/files.h"
 #include "copy/tree.h"
@@ -29,5 +28,3 @@ int guest_sink_begin(struct guest_sink *g, struct files *f, const char *dir, boo
                      struct err *e);
 /* Waits until the guest confirms that everything is there. */
 int guest_sink_end(struct guest_sink *g, struct err *e);
-
-#endif

@@ -12,8 +12,7 @@
  * 5. Directories that exist are entered and keep their mode; those that are made get theirs, and
  *    their times, when all is in them.
  */
-#ifndef MSB_COPY_HOST_H
-#define MSB_COPY_HOST_H
+#pragma once
 
 #include "copy/tree.h"
 
@@ -46,5 +45,3 @@ void host_sink_end(struct host_sink *h);
  * leads to. */
 int tree_from_host(int dirfd, const char *path, bool follow, const char *name, struct tree_sink *to,
                    struct tree_progress *p, struct err *e);
-
-#endif

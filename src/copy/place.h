@@ -7,8 +7,7 @@
  *
  * The parent of a missing DST must exist. DST/ must be a directory, SRC/ too.
  */
-#ifndef MSB_COPY_PLACE_H
-#define MSB_COPY_PLACE_H
+#pragma once
 
 #include "proto/files.h"
 #include "util/err.h"
@@ -40,5 +39,3 @@ struct copy_facts {
 
 /* enum copy_place, or -errno. */
 int copy_place(const struct copy_facts *f, struct err *e);
-
-#endif

@@ -8,8 +8,7 @@
  * refused. Names are at most PROTO_PATH_MAX long and PROTO_DEPTH_MAX deep; devices and FIFOs are
  * skipped.
  */
-#ifndef MSB_COPY_TAR_H
-#define MSB_COPY_TAR_H
+#pragma once
 
 #include "copy/tree.h"
 #include "image/tar/write.h"
@@ -29,5 +28,3 @@ struct tar_sink {
 int tar_sink_begin(struct tar_sink *t, int fd, struct err *e);
 int tar_sink_end(struct tar_sink *t, struct err *e);
 void tar_sink_free(struct tar_sink *t);
-
-#endif

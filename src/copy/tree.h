@@ -9,8 +9,7 @@
  * Names are single components (file_name_ok), in every source. The first thing is named by the
  * copy, not by a guest: a guest does not decide where it goes.
  */
-#ifndef MSB_COPY_TREE_H
-#define MSB_COPY_TREE_H
+#pragma once
 
 #include "proto/files.h"
 #include "util/err.h"
@@ -50,5 +49,3 @@ void tree_note_bytes(struct tree_progress *p, size_t n);
 
 /* A name that may come from a guest, made safe to display. */
 void tree_safe_name(const char *name, char *to, size_t size);
-
-#endif

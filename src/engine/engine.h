@@ -15,8 +15,7 @@
  * each of which installs its own filter, and no guest instruction is executed before that.
  * Afterwards only event loops and those threads run.
  */
-#ifndef MSB_ENGINE_ENGINE_H
-#define MSB_ENGINE_ENGINE_H
+#pragma once
 
 #include "engine/kind.h"
 #include "util/err.h"
@@ -115,5 +114,3 @@ void engine_choice_close(struct engine_choice *c);
     {                      \
         .device_fd = -1    \
     }
-
-#endif

@@ -4,8 +4,7 @@
  * digest of the tar that its file turns into again (layer/to_tar.h), so that saving and pushing it
  * give the same bytes.
  */
-#ifndef MSB_IMAGE_COMMIT_H
-#define MSB_IMAGE_COMMIT_H
+#pragma once
 
 #include "image/oci/reference.h"
 #include "image/store/store.h"
@@ -26,5 +25,3 @@ int image_commit_check(const struct commit *c, struct err *e);
 /* layer: a tar, read to its end. On success *ret is the image's digest. */
 int image_commit(struct image_store *s, const struct commit *c, struct stream *layer,
                  struct digest *ret, struct err *e);
-
-#endif

@@ -10,8 +10,7 @@
  *     msb/base                    the built-in image, copied from the assets directory
  *     anything else               a reference: alpine, ghcr.io/a/b:1, name@sha256:...
  */
-#ifndef MSB_IMAGE_IMAGE_H
-#define MSB_IMAGE_IMAGE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -67,5 +66,3 @@ bool image_is_local(const char *image_arg);
 int image_resolve(const char *image_arg, const struct image_ctx *ctx, struct image *ret,
                   struct err *e);
 void image_free(struct image *img);
-
-#endif

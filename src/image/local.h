@@ -3,8 +3,7 @@
  * Each becomes one EROFS file in the cache, named by the content it was made from, and is made only
  * when no such file is there.
  */
-#ifndef MSB_IMAGE_LOCAL_H
-#define MSB_IMAGE_LOCAL_H
+#pragma once
 
 #include <stdint.h>
 #include <sys/stat.h>
@@ -25,5 +24,3 @@ int local_tar(int fd, const char *name, const struct stat *st, const struct imag
               const struct cache *c, struct local_image *ret, struct err *e);
 int local_base(int fd, const char *name, const struct stat *st, const struct image_ctx *ctx,
                const struct cache *c, struct local_image *ret, struct err *e);
-
-#endif

@@ -8,8 +8,7 @@
  * The interceptor has the issuer's key, never the authority's: that is read by a process with the
  * user's rights that sees no byte of any guest and ends when it has signed. Guests get the authority's certificate.
  */
-#ifndef MSB_INTERCEPT_CA_H
-#define MSB_INTERCEPT_CA_H
+#pragma once
 
 #include "intercept/config.h"
 #include "util/err.h"
@@ -33,5 +32,3 @@ int ca_issue(int dir, const struct config *c, struct ca_issued *ret, struct err 
 
 /* A certificate for that host. NULL: out of memory, or it is not a host name. */
 X509 *ca_leaf(X509 *issuer, EVP_PKEY *issuer_key, EVP_PKEY *key, const char *host);
-
-#endif

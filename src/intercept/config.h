@@ -5,8 +5,7 @@
  * goes through a socket pair, and is decoded in locked memory. Both are wiped. The other end is
  * trusted (it has the user's rights), but lengths are checked all the same.
  */
-#ifndef MSB_INTERCEPT_CONFIG_H
-#define MSB_INTERCEPT_CONFIG_H
+#pragma once
 
 #include "intercept/subst.h"
 #include "util/err.h"
@@ -121,5 +120,3 @@ void config_expire(struct config *c, uint64_t now);
 bool config_concerns(const struct config *c, const char *host);
 /* Whether that server's certificate is verified: always, where a secret is bound to it. */
 bool config_verifies(const struct config *c, const char *host);
-
-#endif

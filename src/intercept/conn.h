@@ -7,8 +7,7 @@
  * parsed whole and every placeholder in it was at its place. After the server's 101 to a WebSocket
  * handshake, bytes pass as they are.
  */
-#ifndef MSB_INTERCEPT_CONN_H
-#define MSB_INTERCEPT_CONN_H
+#pragma once
 
 #include "intercept/link.h"
 #include "intercept/tls.h"
@@ -42,5 +41,3 @@ struct conn_host {
 int conn_new(struct conn_host *h, const struct link_flow *f, int guest_fd, int server_fd);
 /* Those that wait for a value look again. */
 void conn_resume(struct conn_host *h);
-
-#endif

@@ -11,8 +11,7 @@
  *  2. A field with a value in it is never indexed (HPACK), and nghttp2's memory is wiped when it is freed.
  *  3. What a peer can make nghttp2 queue has a limit; a peer that floods is disconnected.
  */
-#ifndef MSB_INTERCEPT_H2_H
-#define MSB_INTERCEPT_H2_H
+#pragma once
 
 #include "intercept/link.h"
 
@@ -52,5 +51,3 @@ void h2_resume(struct h2 *h);
 bool h2_waits(const struct h2 *h);
 bool h2_idle(const struct h2 *h); /* there are no streams */
 bool h2_over(const struct h2 *h); /* nothing will come of it any more */
-
-#endif

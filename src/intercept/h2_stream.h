@@ -1,6 +1,5 @@
 /* One request of HTTP/2 and its response (h2.h): private to this folder. */
-#ifndef MSB_INTERCEPT_H2_STREAM_H
-#define MSB_INTERCEPT_H2_STREAM_H
+#pragma once
 
 #include "intercept/h2.h"
 #include "intercept/swap.h"
@@ -84,5 +83,3 @@ void h2_stream_answered(struct h2_stream *s);
 void h2_stream_sent(struct h2_stream *s, enum h2_side to, size_t n);
 
 void h2_head_reset(struct h2_head *head);
-
-#endif

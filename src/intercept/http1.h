@@ -5,8 +5,7 @@
  * that end with LF alone, white space around a field's name, control characters, targets that are
  * not a path, a missing or second Host, chunk extensions. Pure functions: no I/O, no allocation.
  */
-#ifndef MSB_INTERCEPT_HTTP1_H
-#define MSB_INTERCEPT_HTTP1_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -91,5 +90,3 @@ enum http_piece { HTTP_PIECE_FRAME, HTTP_PIECE_DATA, HTTP_PIECE_TRAILER };
 /* Takes the next piece from the n bytes at p: how long it is, 0 if more bytes have to come first, or
  * -EBADMSG. HTTP_UNTIL_END is never done: its end is the connection's. */
 ssize_t http_body_step(struct http_body *b, const char *p, size_t n, enum http_piece *what);
-
-#endif

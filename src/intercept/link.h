@@ -8,8 +8,7 @@
  *     monitor ── names of secrets, then a cut ──▶ interceptor: others are forgotten
  *     monitor ◀── report: a line for net.log ── interceptor
  */
-#ifndef MSB_INTERCEPT_LINK_H
-#define MSB_INTERCEPT_LINK_H
+#pragma once
 
 #include "intercept/subst.h"
 #include "net/net.h"
@@ -42,5 +41,3 @@ int link_send(int sock, const void *p, size_t n, int fd1, int fd2);
 /* Receives one of exactly n bytes, and up to two descriptors. 1; 0: there is none yet; -EPIPE: the
  * other end is gone; -EPROTO: something else came, and was dropped. Does not block. */
 int link_recv(int sock, void *p, size_t n, int fds[2]);
-
-#endif

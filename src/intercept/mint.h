@@ -6,8 +6,7 @@
  *
  * The interceptor can be taken over; all that it can say is the name of a secret that is bound anyway.
  */
-#ifndef MSB_INTERCEPT_MINT_H
-#define MSB_INTERCEPT_MINT_H
+#pragma once
 
 #include "intercept/conn.h"
 
@@ -36,5 +35,3 @@ void mint_init(struct mint *m, struct conn_host *conns);
 int mint_set(struct mint *m, int fd);
 /* See conn_host.want. */
 int mint_want(struct mint *m, const char *secret, const char **why);
-
-#endif

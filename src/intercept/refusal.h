@@ -1,6 +1,5 @@
 /* What a client is told of a request that was not sent: a status, and a sentence for people. */
-#ifndef MSB_INTERCEPT_REFUSAL_H
-#define MSB_INTERCEPT_REFUSAL_H
+#pragma once
 
 #include "intercept/subst.h"
 
@@ -10,5 +9,3 @@ struct refusal {
 };
 
 void refusal_make(struct refusal *r, const char *host, const char *error, const char *text);
-
-#endif

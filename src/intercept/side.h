@@ -1,7 +1,6 @@
 /* One end of an intercepted connection: TLS over a socket, or the socket alone, with a buffer for each
  * direction. */
-#ifndef MSB_INTERCEPT_SIDE_H
-#define MSB_INTERCEPT_SIDE_H
+#pragma once
 
 #include "intercept/conn.h"
 
@@ -28,5 +27,3 @@ bool side_flush(struct side *s);
 bool side_room(const struct side *s);
 /* Moves the first n bytes of one side's input to the other's output. */
 bool side_pass(struct side *from, struct side *to, size_t n);
-
-#endif

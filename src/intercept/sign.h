@@ -1,6 +1,5 @@
 /* Requests that a guest has signed with a placeholder (sign=aws), signed with the key that it stands for. */
-#ifndef MSB_INTERCEPT_SIGN_H
-#define MSB_INTERCEPT_SIGN_H
+#pragma once
 
 #include "intercept/conn.h"
 
@@ -11,5 +10,3 @@ enum { SIGN_BODY_MAX = 64 * 1024 }; /* of a body whose hash the client did not s
  * has to come first, of which there are `have` bytes; -EINVAL: `why` has a sentence about it. */
 int sign_head(const struct conn_host *c, const char *host, struct http_head *head, const char *body,
               size_t have, struct buf *fields, char why[SUBST_TEXT_MAX]);
-
-#endif

@@ -6,8 +6,7 @@
  * parameter of the query). Anywhere else, or on its way to a host that it is not bound to, it is a
  * violation, and the request is not sent. Pure functions: no I/O.
  */
-#ifndef MSB_INTERCEPT_SUBST_H
-#define MSB_INTERCEPT_SUBST_H
+#pragma once
 
 #include "intercept/http1.h"
 #include "util/buf.h"
@@ -102,5 +101,3 @@ struct subst_search {
 /* The secret whose placeholder is in these bytes, or began in earlier ones; NULL: none. */
 const struct subst_secret *subst_find(const struct subst *s, struct subst_search *x, const char *p,
                                       size_t n);
-
-#endif

@@ -4,8 +4,7 @@
  * What could be the beginning of such a text waits for the next piece; everything else goes on at once, so
  * that streams stay streams. Pure functions: no I/O.
  */
-#ifndef MSB_INTERCEPT_SWAP_H
-#define MSB_INTERCEPT_SWAP_H
+#pragma once
 
 #include "intercept/subst.h"
 #include "intercept/wipe.h"
@@ -50,5 +49,3 @@ enum swap_scratch { SWAP_HEAD, SWAP_BODY };
 struct buf *swap_scratch(enum swap_scratch which);
 /* Appends what is there to `out` (NULL: to nothing), if nothing went wrong (r), and empties it. */
 int swap_take_scratch(struct buf *b, int r, struct buf *out);
-
-#endif

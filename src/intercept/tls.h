@@ -1,6 +1,5 @@
 /* TLS towards the guest, as the host that it wants, and towards that host, as its client. */
-#ifndef MSB_INTERCEPT_TLS_H
-#define MSB_INTERCEPT_TLS_H
+#pragma once
 
 #include "intercept/config.h"
 #include "util/err.h"
@@ -36,5 +35,3 @@ unsigned tls_chosen(const SSL *s);
 void tls_client_error(SSL *s, const char *host, char *out, size_t size);
 /* The client said that it does not like our certificate. Call it right after the failure. */
 bool tls_was_rejected(void);
-
-#endif

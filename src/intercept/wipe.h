@@ -1,6 +1,5 @@
 /* Buffers that leave no secret behind. */
-#ifndef MSB_INTERCEPT_WIPE_H
-#define MSB_INTERCEPT_WIPE_H
+#pragma once
 
 #include "util/buf.h"
 
@@ -9,5 +8,3 @@ void buf_wipe(struct buf *b);
 #define AUTO_WIPE CLEANUP(buf_wipe)
 /* Room for n more bytes, without leaving copies behind. 0, -ENOSPC. */
 int buf_reserve_wiping(struct buf *b, size_t n);
-
-#endif

@@ -9,8 +9,7 @@
  * whole sandbox takes to start. In the old hierarchies (v1) there are only moves; there, CPU time
  * is limited for those who ask for that, and nothing else.
  */
-#ifndef MSB_JAIL_CGROUP_H
-#define MSB_JAIL_CGROUP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -52,5 +51,3 @@ bool cgroup_has_cpus(int dirfd); /* whether that can be done */
 
 /* Removes the group recorded in dirfd, if there is one and it is empty. */
 void cgroup_forget(int dirfd);
-
-#endif

@@ -11,8 +11,7 @@
  *
  * Where the host refuses the first step, reduced.h has what is left of the first three.
  */
-#ifndef MSB_JAIL_JAIL_H
-#define MSB_JAIL_JAIL_H
+#pragma once
 
 #include "util/err.h"
 
@@ -72,5 +71,3 @@ int jail_drop_bounding(uint64_t keep, struct err *e);
 int jail_pass_cap(unsigned cap, struct err *e);
 /* Whether a capability is in effect. */
 bool jail_has_cap(unsigned cap);
-
-#endif

@@ -4,8 +4,7 @@
  *   reduced   what is left where the host refuses namespaces, as most containers do (reduced.h)
  *   auto      full; reduced only where that is refused
  */
-#ifndef MSB_JAIL_KIND_H
-#define MSB_JAIL_KIND_H
+#pragma once
 
 #include "util/err.h"
 
@@ -18,5 +17,3 @@ enum jail_kind jail_kind_parse(const char *name); /* JAIL_INVALID */
 
 /* Resolves `auto` by $MSB_JAIL, if that is set. */
 int jail_kind_resolve(enum jail_kind *k, struct err *e);
-
-#endif

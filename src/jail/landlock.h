@@ -5,8 +5,7 @@
  * What is open already stays usable. Not covered by it: looking at names and attributes (stat), and
  * connecting to Unix sockets by path.
  */
-#ifndef MSB_JAIL_LANDLOCK_H
-#define MSB_JAIL_LANDLOCK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,5 +22,3 @@ int landlock_version(void);
 /* From here on the calling thread, and what it starts, can open nothing but what is granted, and
  * signal nothing but what it starts. Sets no_new_privs. -EOPNOTSUPP where the host has nothing. */
 int landlock_enter(const struct landlock_grant *grants, size_t n);
-
-#endif

@@ -11,8 +11,7 @@
  * it gets what it needs from its warden instead, and may make none of these calls itself
  * (engine/uml/desk.h).
  */
-#ifndef MSB_JAIL_REDUCED_H
-#define MSB_JAIL_REDUCED_H
+#pragma once
 
 #include "jail/jail.h"
 
@@ -24,5 +23,3 @@ int reduced_enter(int program_fd, struct err *e);
 /* Like the above for the process of a user-mode kernel: nothing by name at all, and no signals to
  * others. */
 int reduced_close(int program_fd, struct err *e);
-
-#endif

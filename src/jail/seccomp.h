@@ -4,8 +4,7 @@
  * (tools/gen-seccomp). Calls whose arguments matter are restricted by rules in seccomp.c, per
  * profile.
  */
-#ifndef MSB_JAIL_SECCOMP_H
-#define MSB_JAIL_SECCOMP_H
+#pragma once
 
 enum seccomp_profile {
     SECCOMP_MONITOR,        /* the monitor's loops; a stray call ends it and is logged */
@@ -36,5 +35,3 @@ int seccomp_enter(enum seccomp_profile p);
  * the descriptor (close-on-exec) on which it is asked. Without a supervisor, these calls are
  * allowed. -EBUSY where we are supervised ourselves, as in some containers: there can be one only. */
 int seccomp_enter_supervised(enum seccomp_profile p);
-
-#endif

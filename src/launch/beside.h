@@ -2,8 +2,7 @@
  * are nobody's children and outlive the launcher; each ends when the other end of its socket is
  * closed, or its work is done.
  */
-#ifndef MSB_LAUNCH_BESIDE_H
-#define MSB_LAUNCH_BESIDE_H
+#pragma once
 
 #include "store/store.h"
 
@@ -20,5 +19,3 @@ int beside_start(const struct beside *b, const struct store *s, int dirfd,
                  const struct sandbox_spec *spec, int *ret_fd, struct err *e);
 /* In such a process: a line in the sandbox's system log, once it has one. */
 void beside_log(const char *text);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * It serves the requests of monitor/connector_link.h, which defines the messages.
  */
-#ifndef MSB_LAUNCH_CONNECTOR_H
-#define MSB_LAUNCH_CONNECTOR_H
+#pragma once
 
 #include "spec/vsock.h"
 #include "util/err.h"
@@ -20,5 +19,3 @@
 int connector_start(const struct spec_vsock *list, size_t n, int *ret_fd, pid_t *ret_stage,
                     struct err *e);
 int connector_wait(int fd, pid_t stage, bool *refused, struct err *e);
-
-#endif

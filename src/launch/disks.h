@@ -4,8 +4,7 @@
  * one writer or any number of readers: the launcher takes an flock through the descriptor that the
  * monitor then holds, so the lock is released when the monitor ends, however it ends.
  */
-#ifndef MSB_LAUNCH_DISKS_H
-#define MSB_LAUNCH_DISKS_H
+#pragma once
 
 #include "store/store.h"
 
@@ -15,5 +14,3 @@ int disks_open(const struct store *s, const struct sandbox_spec *spec, int *fds,
                struct err *e);
 /* The same for a root disk that is a file of the user's: its descriptor. */
 int disks_open_root(const struct store *s, const struct sandbox_spec *spec, struct err *e);
-
-#endif

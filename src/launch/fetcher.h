@@ -7,8 +7,7 @@
  * while. If that process dies, another one is started. What cannot be fetched is an error of the
  * guest's request, and a line in the sandbox's system log.
  */
-#ifndef MSB_LAUNCH_FETCHER_H
-#define MSB_LAUNCH_FETCHER_H
+#pragma once
 
 #include "store/store.h"
 
@@ -20,5 +19,3 @@ int fetcher_start(const struct store *s, int dirfd, const struct sandbox_spec *s
  * the end, however that comes. -1: the sandbox does not ask for it. */
 int syncer_start(const struct store *s, int dirfd, const struct sandbox_spec *spec, int *ret_fd,
                  struct err *e);
-
-#endif

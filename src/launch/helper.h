@@ -8,8 +8,7 @@
  * installs its seccomp filter and reports. It ends when the other end of its socket is closed:
  * with the monitor, however that ends.
  */
-#ifndef MSB_LAUNCH_HELPER_H
-#define MSB_LAUNCH_HELPER_H
+#pragma once
 
 #include "jail/seccomp.h"
 #include "util/err.h"
@@ -45,5 +44,3 @@ int helper_enter_nowhere(struct err *e);
 /* The same without namespaces: the way up exists, and is closed by Landlock, where the host has it.
  * Then nothing can be opened but what is at or below `fd`. */
 int helper_enter_reduced(int fd, bool write, struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* The certificate authorities that this host trusts, for --trust-host-cas. */
-#ifndef MSB_LAUNCH_HOST_CAS_H
-#define MSB_LAUNCH_HOST_CAS_H
+#pragma once
 
 #include "util/err.h"
 
@@ -15,5 +14,3 @@ int host_cas_read(char **ret, struct err *e);
 int host_cas_read_file(const char *path, char **ret, struct err *e);
 /* The certificates alone, each followed by a newline; malloc'd. */
 char *host_cas_extract(const char *pem);
-
-#endif

@@ -11,8 +11,7 @@
  *
  *     start ── values looked up ──▶ told ── namespaces of both ──▶ placed ── the guest boots ──▶ ready
  */
-#ifndef MSB_LAUNCH_INTERCEPT_H
-#define MSB_LAUNCH_INTERCEPT_H
+#pragma once
 
 #include "launch/intercept_tell.h"
 
@@ -41,5 +40,3 @@ void intercept_free(struct intercept *i); /* harmless twice */
 
 /* Where the program is. */
 int intercept_program(char ret[PATH_MAX], struct err *e);
-
-#endif

@@ -5,8 +5,7 @@
  * of a socket pair is all it shares with the interceptor, which gets the other one by LINK_CHANGE
  * (intercept/link.h).
  */
-#ifndef MSB_LAUNCH_INTERCEPT_TELL_H
-#define MSB_LAUNCH_INTERCEPT_TELL_H
+#pragma once
 
 #include "spec/net.h"
 #include "store/store.h"
@@ -35,5 +34,3 @@ void teller_end(struct teller *t);
  * failure, the old ones are in force. ENOTCONN: there is no interceptor. */
 int intercept_change(const struct store *s, int dirfd, const struct spec_net *old,
                      const struct spec_net *now, const char *fresh, struct err *e);
-
-#endif

@@ -15,8 +15,7 @@
  * are confined otherwise. Where the host refuses namespaces, all of this is done again without them
  * (jail/reduced.h), unless the sandbox insists on its full jail.
  */
-#ifndef MSB_LAUNCH_LAUNCH_H
-#define MSB_LAUNCH_LAUNCH_H
+#pragma once
 
 #include "engine/engine.h"
 #include "launch/intercept.h"
@@ -53,5 +52,3 @@ void launch_undo(struct launch *l);
 int launch_finish(struct launch *l, struct err *e);
 /* Or ends it, unacknowledged: it was started for the caller's own use. */
 void launch_dismiss(struct launch *l);
-
-#endif

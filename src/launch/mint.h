@@ -5,8 +5,7 @@
  * nothing but names of these secrets. A command has MINT_TIME_S, and its output a limit; it is killed,
  * with all of its process group, when it exceeds either.
  */
-#ifndef MSB_LAUNCH_MINT_H
-#define MSB_LAUNCH_MINT_H
+#pragma once
 
 #include "intercept/subst.h"
 
@@ -23,5 +22,3 @@ void mint_serve(int sock, const struct mint_source *source, size_t n) __attribut
 
 /* Whether it can be the value of a header: NULL, or what is wrong with it. */
 const char *mint_check(const char *value, size_t n);
-
-#endif

@@ -1,7 +1,6 @@
 /* This host's network, as a sandbox finds it at its start. Only files and the routing table are
  * read: no packet is sent, and nothing blocks. */
-#ifndef MSB_LAUNCH_NET_HOST_H
-#define MSB_LAUNCH_NET_HOST_H
+#pragma once
 
 #include "monitor/params.h"
 
@@ -9,5 +8,3 @@ void net_host_look(struct net_host *ret);
 /* The resolvers named in the text of a resolv.conf; if there are none, the local one, as in the C
  * library. */
 void net_host_resolvers(struct net_host *h, const char *text);
-
-#endif

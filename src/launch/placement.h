@@ -4,8 +4,7 @@
  * costs a third of what it costs across two. So each guest is pinned, round-robin over the CPUs
  * that we may use. While the next one is idle, a process with many system calls may move there.
  */
-#ifndef MSB_LAUNCH_PLACEMENT_H
-#define MSB_LAUNCH_PLACEMENT_H
+#pragma once
 
 #include "util/err.h"
 
@@ -23,5 +22,3 @@ int placement_nth(uint32_t nth);
 /* From now on no other program uses the hardware threads of a core on which this process, or one that
  * it starts, is running (core scheduling). There is nothing to do where a core has one thread. */
 int placement_own_core(struct err *e);
-
-#endif

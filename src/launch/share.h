@@ -11,8 +11,7 @@
  *   system calls  those of the profile `fs`, for real owners those of `fs_owners`, and to have contents
  *                 fetched those of `fs_later`
  */
-#ifndef MSB_LAUNCH_SHARE_H
-#define MSB_LAUNCH_SHARE_H
+#pragma once
 
 #include "spec/spec.h"
 #include "util/err.h"
@@ -39,5 +38,3 @@ int share_fetch_from(int fd, int sock, int changes, bool durable);
 int share_gate(int fd, int sock);
 /* Waits until it is ready to serve, or says why it is not. */
 int share_wait(int fd, pid_t stage, bool *refused, struct err *e);
-
-#endif

@@ -9,8 +9,7 @@
  *      longer grows then.
  *   3. What does not parse is skipped, wherever it is; no line longer than LOG_LINE_MAX is held.
  */
-#ifndef MSB_LOGS_FILES_H
-#define MSB_LOGS_FILES_H
+#pragma once
 
 #include "logs/line.h"
 #include "util/buf.h"
@@ -68,5 +67,3 @@ void log_stream_drop(struct log_stream *s); /* releases s->entry */
 void log_stream_seek(struct log_stream *s, struct log_place to);
 /* At the end: looks for files that were rotated or created. */
 int log_stream_refresh(struct log_stream *s);
-
-#endif

@@ -14,8 +14,7 @@
  * A file is rotated (NAME -> NAME.1 -> NAME.2) before it would exceed LOG_FILE_MAX. Files are
  * only appended to. A line may be cut short by a crash: readers skip what does not parse.
  */
-#ifndef MSB_LOGS_FORMAT_H
-#define MSB_LOGS_FORMAT_H
+#pragma once
 
 enum {
     LOG_FILE_MAX = 10 * 1024 * 1024,
@@ -30,5 +29,3 @@ enum {
 #define LOG_NET_NAME "net.log" /* another format: logs/net_record.h */
 
 enum log_source { LOG_STDOUT, LOG_STDERR, LOG_OUTPUT /* a tty's */, LOG_SYSTEM };
-
-#endif

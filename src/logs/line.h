@@ -1,6 +1,5 @@
 /* One line of a log file, and points in time as log files and users write them. */
-#ifndef MSB_LOGS_LINE_H
-#define MSB_LOGS_LINE_H
+#pragma once
 
 #include "logs/format.h"
 
@@ -42,5 +41,3 @@ int time_parse_rfc3339(const char *s, size_t n, uint64_t *ret_ns);
 int time_parse_when(const char *s, uint64_t now_ns, uint64_t *ret_ns);
 
 const char *log_source_name(enum log_source s);
-
-#endif

@@ -3,8 +3,7 @@
  * Memory is bounded: at most LINES_OPEN_MAX unfinished lines of at most LOG_CHUNK_MAX bytes are
  * held (a longer line is shown in parts), and the last few lines for --tail.
  */
-#ifndef MSB_LOGS_LINES_H
-#define MSB_LOGS_LINES_H
+#pragma once
 
 #include "logs/line.h"
 #include "logs/print.h"
@@ -50,5 +49,3 @@ int lines_add(struct lines *l, const struct log_entry *e);
 int lines_show_kept(struct lines *l);
 /* Nothing more will come: ends unfinished lines. */
 int lines_end(struct lines *l);
-
-#endif

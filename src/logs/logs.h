@@ -8,8 +8,7 @@
  * together (per exec and stream) and shown when it is complete. --tail counts lines. With --json
  * everything is by entry, the unit of the files: one object a line, on stdout.
  */
-#ifndef MSB_LOGS_LOGS_H
-#define MSB_LOGS_LOGS_H
+#pragma once
 
 #include "logs/format.h"
 #include "logs/print.h"
@@ -41,5 +40,3 @@ int logs_parse_sources(const char *list, unsigned *ret);
 
 /* Writes to fd 1 and 2. -EPIPE without a message when the reader has gone. */
 int logs_show(int logs_dirfd, const struct logs_options *o, struct err *e);
-
-#endif

@@ -23,8 +23,7 @@
  * The file is in run/, where a monitor that was taken over can write anything: readers take only the
  * members above, of the types above, cut and made safe to show.
  */
-#ifndef MSB_LOGS_NET_RECORD_H
-#define MSB_LOGS_NET_RECORD_H
+#pragma once
 
 #include "logs/line.h"
 #include "util/buf.h"
@@ -80,5 +79,3 @@ const char *net_record_kind_name(enum net_record_kind k);
 
 /* Bytes of a guest as text: all but printable ASCII, and the backslash, as \xNN. Cut to size. */
 void net_record_escape(const char *s, char *out, size_t size);
-
-#endif

@@ -6,8 +6,7 @@
  * <U+009B>, bytes that are not UTF-8 as \xff. A file or a pipe gets the bytes as they are, unless
  * the user asks otherwise: what is at its other end, if a terminal, cannot be seen from here.
  */
-#ifndef MSB_LOGS_PRINT_H
-#define MSB_LOGS_PRINT_H
+#pragma once
 
 #include "util/buf.h"
 
@@ -48,5 +47,3 @@ int sink_close(struct sink *s);
 int sink_write(struct sink *s, const void *p, size_t n);
 int sink_ours(struct sink *s, const char *text);
 int sink_flush(struct sink *s); /* -EPIPE: the reader has gone */
-
-#endif

@@ -3,8 +3,7 @@
  *
  * How a record is shown is the caller's business: `render` makes a line of it, or nothing.
  */
-#ifndef MSB_LOGS_RECORDS_H
-#define MSB_LOGS_RECORDS_H
+#pragma once
 
 #include "logs/files.h"
 #include "logs/ring.h"
@@ -63,5 +62,3 @@ int records_add(struct records *r, int dirfd, const char *name, const char *labe
 /* To standard output. -EPIPE when its reader has gone. */
 int records_show(struct records *r);
 void records_free(struct records *r);
-
-#endif

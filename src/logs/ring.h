@@ -1,6 +1,5 @@
 /* The last few of many: malloc'd things, of which at most `max` are kept. */
-#ifndef MSB_LOGS_RING_H
-#define MSB_LOGS_RING_H
+#pragma once
 
 #include <stddef.h>
 
@@ -14,5 +13,3 @@ struct ring {
 int ring_push(struct ring *r, void *p);
 void *ring_at(const struct ring *r, size_t i); /* 0 = the oldest */
 void ring_free(struct ring *r);                /* and all that it keeps; it is empty afterwards */
-
-#endif

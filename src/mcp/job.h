@@ -3,8 +3,7 @@
  *
  * The process is msb itself, without an exec: it runs a function, mostly the command line's. When
  * it is killed, the command that it runs in a sandbox ends with its connection. */
-#ifndef MSB_MCP_JOB_H
-#define MSB_MCP_JOB_H
+#pragma once
 
 #include "util/buf.h"
 #include "util/loop.h"
@@ -41,5 +40,3 @@ static inline bool capture_truncated(const struct capture *c)
 {
     return c->total > buf_len(&c->kept);
 }
-
-#endif

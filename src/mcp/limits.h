@@ -1,7 +1,6 @@
 /* What a client may use of the host: how many sandboxes, with how much memory and how many CPUs, and
  * from which registries images come. The user who starts the server decides. */
-#ifndef MSB_MCP_LIMITS_H
-#define MSB_MCP_LIMITS_H
+#pragma once
 
 #include "mcp/server.h"
 #include "util/err.h"
@@ -18,5 +17,3 @@ int limits_fit(const struct mcp_config *c, const struct mcp_share *used,
 bool limits_may_pull(const struct mcp_config *c, const char *image);
 /* HOST[:PORT], as it is in a reference. */
 int limits_check_registry(const char *text, struct err *e);
-
-#endif

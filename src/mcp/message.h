@@ -1,7 +1,6 @@
 /* JSON-RPC 2.0 as MCP uses it: one message a line, requests and notifications in, results, errors
  * and notifications out. The input is untrusted. */
-#ifndef MSB_MCP_MESSAGE_H
-#define MSB_MCP_MESSAGE_H
+#pragma once
 
 #include <jansson.h>
 #include <stddef.h>
@@ -38,5 +37,3 @@ json_t *mcp_notification(const char *method, json_t *params);                  /
 
 /* Untrusted text as a JSON string: what is not UTF-8 becomes U+FFFD. */
 json_t *mcp_text(const void *p, size_t n);
-
-#endif

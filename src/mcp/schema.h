@@ -1,7 +1,6 @@
 /* Arguments of a tool, checked against its inputSchema in tools.json: the part of JSON Schema that
  * is used there. */
-#ifndef MSB_MCP_SCHEMA_H
-#define MSB_MCP_SCHEMA_H
+#pragma once
 
 #include "util/err.h"
 
@@ -11,5 +10,3 @@
  * arguments are refused. Strings must not hold a NUL, except in the argument `raw` (may be NULL).
  * -EINVAL with a sentence that names the argument. */
 int schema_apply(const json_t *schema, json_t *args, const char *raw, struct err *e);
-
-#endif

@@ -12,8 +12,7 @@
  * One thread. Each call that takes time is a separate process (job.h), so calls run in parallel,
  * and a canceled one ends at once.
  */
-#ifndef MSB_MCP_SERVER_H
-#define MSB_MCP_SERVER_H
+#pragma once
 
 #include "store/store.h"
 
@@ -59,5 +58,3 @@ static inline void mcp_label(const struct mcp_config *c, char *out, size_t size)
 
 /* Serves until standard input ends or a signal arrives; 0, or -errno. */
 int mcp_serve(const struct mcp_config *c);
-
-#endif

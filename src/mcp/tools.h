@@ -1,6 +1,5 @@
 /* The tools: tools.json describes them and their arguments; here is what a call runs. */
-#ifndef MSB_MCP_TOOLS_H
-#define MSB_MCP_TOOLS_H
+#pragma once
 
 #include "mcp/job.h"
 #include "mcp/server.h"
@@ -67,5 +66,3 @@ int write_file_start(const struct mcp_config *c, const json_t *args, struct tool
                      struct err *e);
 int list_files_start(const struct mcp_config *c, const json_t *args, struct tool_run *run,
                      struct err *e);
-
-#endif

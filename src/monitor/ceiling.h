@@ -5,8 +5,7 @@
  * or not msb itself would allow it; so the monitor keeps the limits, and refuses in the words of the
  * policy. Limits are only ever added, never lifted: nobody needs to be trusted to send them.
  */
-#ifndef MSB_MONITOR_CEILING_H
-#define MSB_MONITOR_CEILING_H
+#pragma once
 
 #include "net/policy.h"
 
@@ -43,5 +42,3 @@ int ceiling_hold_secret(const struct ceiling *c, const char *name, struct err *e
 int ceiling_hold_policy(const struct ceiling *c, const struct policy *p, struct err *e);
 /* 1: *ret is p, narrowed to all limits; 0: it is within them. */
 int ceiling_narrow(const struct ceiling *c, const struct policy *p, struct policy *ret);
-
-#endif

@@ -1,7 +1,6 @@
 /* What the relay reads of the frames that it passes on: where they begin, what a command is called
  * and how it ended. */
-#ifndef MSB_MONITOR_COMMAND_NOTE_H
-#define MSB_MONITOR_COMMAND_NOTE_H
+#pragma once
 
 #include "monitor/exec_log.h"
 #include "proto/proto.h"
@@ -45,5 +44,3 @@ bool command_is_over(const struct command_note *c); /* it has, and the frame has
 
 /* The words of an EXEC, for people: with spaces between, cut, and harmless on a terminal. */
 void command_take_words(struct background_command *c, const struct proto_frame *f);
-
-#endif

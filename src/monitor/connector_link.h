@@ -1,8 +1,7 @@
 /* The monitor's end of the socket to the connector (launch/connector.h), which connects to Unix
  * sockets of the host on its behalf, and the messages that the two exchange: SOCK_SEQPACKET, one
  * reply to each request. Nothing here blocks. */
-#ifndef MSB_MONITOR_CONNECTOR_LINK_H
-#define MSB_MONITOR_CONNECTOR_LINK_H
+#pragma once
 
 #include <stdint.h>
 
@@ -20,5 +19,3 @@ int connector_ask(int fd, uint32_t cookie, uint32_t index);
 /* Takes the next reply: 1, with its cookie and a connected, non-blocking socket or -errno; 0: there
  * is none yet; -EPIPE: the connector has died. */
 int connector_answer(int fd, uint32_t *cookie, int *ret);
-
-#endif

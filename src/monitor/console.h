@@ -1,7 +1,6 @@
 /* The guest kernel's console: its last line is kept for error messages, and what it says when it
  * panics, since that tells more than the signal that ends it. */
-#ifndef MSB_MONITOR_CONSOLE_H
-#define MSB_MONITOR_CONSOLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,5 +17,3 @@ struct console {
 
 /* Untrusted bytes, as they come. */
 void console_note(struct console *c, const char *p, size_t n);
-
-#endif

@@ -4,8 +4,7 @@
  *     (called) ──HELLO──▶ greeted ──READY──▶ ready ──SEAL──▶ sealing ──SEALED──▶ ready ...
  *
  * Everything that it says is checked: it may be an impostor. */
-#ifndef MSB_MONITOR_CONTROL_H
-#define MSB_MONITOR_CONTROL_H
+#pragma once
 
 #include "monitor/params.h"
 #include "proto/proto.h"
@@ -51,5 +50,3 @@ bool control_ping(struct control *c, uint64_t cookie);
 /* Passes on the F_ENV of a request, if any: variables of new commands (ENV of the protocol). */
 void control_env(struct control *c, const struct proto_frame *request);
 bool control_shutdown(struct control *c, uint64_t grace_ms);
-
-#endif

@@ -8,8 +8,7 @@
  * bytes, is held back per exec and stream until the next write or flush. A character that takes
  * longer than that to arrive is logged as base64, so no byte is ever lost.
  */
-#ifndef MSB_MONITOR_EXEC_LOG_H
-#define MSB_MONITOR_EXEC_LOG_H
+#pragma once
 
 #include "monitor/log_writer.h"
 
@@ -41,5 +40,3 @@ void exec_log_flush(struct exec_log *l);
 /* For signal handlers, just before the end: writes one line of plain ASCII at once, ahead of what
  * is pending, with the time of the line before it, to the second. */
 void exec_log_last_line(const struct exec_log *l, const char *text);
-
-#endif

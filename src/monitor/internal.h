@@ -5,8 +5,7 @@
  *     stop.c      reasons, reports, recorded state, and the end
  *     trees.c     files of a pod's containers
  */
-#ifndef MSB_MONITOR_INTERNAL_H
-#define MSB_MONITOR_INTERNAL_H
+#pragma once
 
 #include "monitor/ceiling.h"
 #include "monitor/console.h"
@@ -128,5 +127,3 @@ void monitor_end(struct monitor *m) __attribute__((noreturn));
 bool monitor_has_pod(const struct monitor *m);
 /* TREE. *fd came with it, or is -1; it is taken. */
 void monitor_tree(struct monitor *m, const struct proto_frame *f, int *fd, struct buf *out);
-
-#endif

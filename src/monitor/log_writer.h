@@ -4,8 +4,7 @@
  * whole, after a rotation (NAME -> NAME.1 -> NAME.2) if they would not fit. Errors never stop the
  * sandbox: after the first failed write the log is `broken`, and nothing more is written.
  */
-#ifndef MSB_MONITOR_LOG_WRITER_H
-#define MSB_MONITOR_LOG_WRITER_H
+#pragma once
 
 #include "logs/format.h"
 #include "util/buf.h"
@@ -40,5 +39,3 @@ uint8_t *log_put_time(struct log_writer *l, uint8_t *to);
  * not UTF-8, or with a NUL among them (which takes six bytes, and which not every JSON reader
  * accepts). */
 uint8_t *log_escape(uint8_t *to, const uint8_t *p, size_t n);
-
-#endif

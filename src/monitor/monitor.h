@@ -8,13 +8,10 @@
  *     booting ──READY──▶ running ──stop/idle/max duration──▶ draining ──▶ ended (stopped)
  *        └────────────────┴── panic, agent or device lost ──────────────▶ ended (crashed)
  */
-#ifndef MSB_MONITOR_MONITOR_H
-#define MSB_MONITOR_MONITOR_H
+#pragma once
 
 #include "monitor/params.h"
 
 /* Runs the sandbox to its end. Called in a new process that is pid 1 of its namespaces, with the
  * sandbox's run/ as its current directory. */
 void monitor_main(const struct monitor_params *p) __attribute__((noreturn));
-
-#endif

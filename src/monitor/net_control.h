@@ -5,8 +5,7 @@
  * in force when its client is told so. That it survives a restart is up to the client, since the
  * monitor cannot write the spec.
  */
-#ifndef MSB_MONITOR_NET_CONTROL_H
-#define MSB_MONITOR_NET_CONTROL_H
+#pragma once
 
 #include "monitor/ceiling.h"
 #include "monitor/net_log.h"
@@ -45,5 +44,3 @@ void net_control_refuse(struct buf *out, int code, const char *text);
 int net_control_conform(struct net_control *c, struct err *e);
 /* Writes what is left of the log. */
 void net_control_close(struct net_control *c);
-
-#endif

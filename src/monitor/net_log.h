@@ -8,8 +8,7 @@
  * A new denial is written at once; everything else within LOG_FLUSH_MS or NET_LOG_COUNT_MS. That
  * may be many lines, so they are put together in the write buffer, as those of exec.log are.
  */
-#ifndef MSB_MONITOR_NET_LOG_H
-#define MSB_MONITOR_NET_LOG_H
+#pragma once
 
 #include "monitor/log_writer.h"
 #include "monitor/net_thread.h"
@@ -49,5 +48,3 @@ void net_log_missed(struct net_log *l, uint64_t n);
 /* Writes what is counted or pending. */
 void net_log_flush(struct net_log *l);
 void net_log_close(struct net_log *l);
-
-#endif

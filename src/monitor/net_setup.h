@@ -1,6 +1,5 @@
 /* Turns a spec into a network that is ready to run: addresses, policy, name servers, ports. */
-#ifndef MSB_MONITOR_NET_SETUP_H
-#define MSB_MONITOR_NET_SETUP_H
+#pragma once
 
 #include "monitor/net_thread.h"
 #include "monitor/params.h"
@@ -28,5 +27,3 @@ int net_hosts(const struct spec_bound *b, struct gate_host **ret, size_t *n, str
 void net_put_config(struct proto_writer *w, const struct spec_net *n, const struct net_host *host);
 /* The same for a network that is not ours. */
 void net_put_tap(struct proto_writer *w, const struct net_tap *tap);
-
-#endif

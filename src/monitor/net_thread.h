@@ -12,8 +12,7 @@
  *
  * All functions are for the main thread.
  */
-#ifndef MSB_MONITOR_NET_THREAD_H
-#define MSB_MONITOR_NET_THREAD_H
+#pragma once
 
 #include "net/gate.h"
 #include "spec/net.h"
@@ -82,5 +81,3 @@ void net_thread_free(struct net_thread *t);
 
 /* How many descriptors a sandbox's network may use. */
 unsigned net_thread_files(const struct spec_net *n);
-
-#endif

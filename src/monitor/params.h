@@ -1,7 +1,6 @@
 /* What the launcher (src/launch) and the monitor say to each other: everything that crosses into
  * the jail, and the report that comes back. */
-#ifndef MSB_MONITOR_PARAMS_H
-#define MSB_MONITOR_PARAMS_H
+#pragma once
 
 #include "engine/engine.h"
 #include "image/store/store.h"
@@ -85,5 +84,3 @@ enum {
     MONITOR_RUN = 0, /* the sandbox is acknowledged */
     MONITOR_END = 1, /* it has served its purpose */
 };
-
-#endif

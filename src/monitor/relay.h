@@ -18,8 +18,7 @@
  *   7. There are no more sessions than the guest's memory bears: one for each 2 MiB of it. One whose
  *      client does not read takes most of a MiB there: pipes, the agent's buffer, a small program.
  */
-#ifndef MSB_MONITOR_RELAY_H
-#define MSB_MONITOR_RELAY_H
+#pragma once
 
 #include "monitor/exec_log.h"
 #include "proto/proto.h"
@@ -89,5 +88,3 @@ void relay_refuse(struct relay *r);
 void relay_end(struct relay *r);
 /* The agent answered a ping. */
 void relay_pong(struct relay *r, uint64_t cookie);
-
-#endif

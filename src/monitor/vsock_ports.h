@@ -8,8 +8,7 @@
  *
  * All of it runs on the loop of the vsock device.
  */
-#ifndef MSB_MONITOR_VSOCK_PORTS_H
-#define MSB_MONITOR_VSOCK_PORTS_H
+#pragma once
 
 #include "spec/vsock.h"
 #include "util/list.h"
@@ -52,5 +51,3 @@ int vsock_ports_init(struct vsock_ports *p, struct loop *l, struct virtio_dev *v
                      void *ctx);
 /* Ends all connections. */
 void vsock_ports_end(struct vsock_ports *p);
-
-#endif

@@ -1,6 +1,5 @@
 /* The Internet checksum, over flat and scattered bytes. Sums are kept unfolded in 64 bits. */
-#ifndef MSB_NET_CSUM_H
-#define MSB_NET_CSUM_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -20,5 +19,3 @@ static inline uint16_t csum_finish(uint64_t sum)
 {
     return (uint16_t)~csum_fold(sum);
 }
-
-#endif

@@ -9,8 +9,7 @@
  *
  * Runs on the loop's thread. Questions in flight, their rate and connections are bounded.
  */
-#ifndef MSB_NET_DNS_H
-#define MSB_NET_DNS_H
+#pragma once
 
 #include "net/dns_msg.h"
 #include "net/pins.h"
@@ -67,5 +66,3 @@ void dns_datagram(struct dns *d, const struct net_end *guest, const struct net_e
                   const void *p, size_t n);
 /* A TCP connection from the guest: the socket for its flow, or -errno. */
 int dns_connect(struct dns *d);
-
-#endif

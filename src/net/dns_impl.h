@@ -1,6 +1,5 @@
 /* Shared by dns.c (questions and answers) and dns_client.c (connections of the guest). */
-#ifndef MSB_NET_DNS_IMPL_H
-#define MSB_NET_DNS_IMPL_H
+#pragma once
 
 #include "net/dns.h"
 #include "util/bucket.h"
@@ -54,5 +53,3 @@ void dns_forget(struct dns *d, const struct dns_client *c);
 /* dns_client.c */
 void dns_client_reply(struct dns_client *c, const uint8_t *p, size_t n);
 void dns_clients_free(struct dns *d);
-
-#endif

@@ -5,8 +5,7 @@
  * by one, those of known types are kept, and a new answer is written from them. So what can hide in
  * a DNS message (odd types, odd labels, extra sections, padding) does not pass.
  */
-#ifndef MSB_NET_DNS_MSG_H
-#define MSB_NET_DNS_MSG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -96,5 +95,3 @@ void dns_begin(struct dns_writer *w, uint8_t *p, size_t max, const struct dns_qu
 void dns_put_record(struct dns_writer *w, const struct dns_record *rec, bool authority);
 /* The whole length. If something did not fit, the answer is empty and marked as truncated. */
 size_t dns_end(struct dns_writer *w, const struct dns_question *q);
-
-#endif

@@ -4,8 +4,7 @@
  * A name is two questions: may it be resolved, and may its addresses be reached. Without addresses
  * the second one is answered for a public address that no rule lists.
  */
-#ifndef MSB_NET_EXPLAIN_H
-#define MSB_NET_EXPLAIN_H
+#pragma once
 
 #include "net/policy.h"
 
@@ -48,5 +47,3 @@ void explain_with_proxy(const struct explain_target *t, struct explain_answer *a
 /* Why a flow is denied that the rules allow: it is QUIC, whose first bytes show no name, and names
  * decide. NULL: it is not. */
 const char *explain_refusal(const struct policy_answer *a, uint8_t proto, uint16_t port);
-
-#endif

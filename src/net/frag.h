@@ -4,8 +4,7 @@
  * where the previous one ended. Overlaps, gaps and late fragments drop the whole datagram. A few
  * datagrams at a time, each of at most 64 KiB, with a time-out of seconds.
  */
-#ifndef MSB_NET_FRAG_H
-#define MSB_NET_FRAG_H
+#pragma once
 
 #include "net/packet.h"
 
@@ -21,5 +20,3 @@ void frag_reset(struct frag_table *t);
  * next call. *fault says what was wrong, or PACKET_OK. */
 bool frag_add(struct frag_table *t, const struct packet *p, uint64_t now_ns, struct packet *out,
               enum packet_fault *fault);
-
-#endif

@@ -13,8 +13,7 @@
  *
  * Runs on the loop's thread. Every decision is reported, with the rule that made it.
  */
-#ifndef MSB_NET_GATE_H
-#define MSB_NET_GATE_H
+#pragma once
 
 #include "net/dns.h"
 #include "net/explain.h"
@@ -94,5 +93,3 @@ void gate_set_hosts(struct gate *g, struct gate_host *list, size_t n);
 void gate_tell(struct gate *g, const struct gate_decision *d);
 struct net *gate_net(struct gate *g); /* for published ports and counters */
 const struct dns_stats *gate_dns_stats(const struct gate *g);
-
-#endif

@@ -7,8 +7,7 @@
  * Each call asks again: addresses come and go while a sandbox runs. The kernel answers within the
  * call, so nothing waits. A second socket says when addresses have changed, for flows that exist.
  */
-#ifndef MSB_NET_HOST_ROUTE_H
-#define MSB_NET_HOST_ROUTE_H
+#pragma once
 
 #include "util/addr.h"
 
@@ -38,5 +37,3 @@ void route_drain(int fd);
 /* One message of the kernel: the kind of the route (RTN_*), -errno as the kernel says, -EAGAIN for
  * an answer to another question, -EBADMSG for what is not an answer at all. */
 int route_read(const uint8_t *p, size_t n, uint32_t seq);
-
-#endif

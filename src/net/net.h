@@ -9,8 +9,7 @@
  * can make grow is bounded by `struct net_config` and the limits below. Hooks must not call back
  * into the stack except where their comment says so.
  */
-#ifndef MSB_NET_NET_H
-#define MSB_NET_NET_H
+#pragma once
 
 #include "net/packet.h"
 #include "net/rate.h"
@@ -119,5 +118,3 @@ void net_send_udp(struct net *n, const struct net_end *from, const struct net_en
 /* Resets the flows for which `which` is true; how many. */
 unsigned net_cut(struct net *n,
                  bool (*which)(void *arg, const struct net_flow_id *id, uint64_t tag), void *arg);
-
-#endif

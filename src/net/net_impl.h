@@ -1,6 +1,5 @@
 /* Shared by the files of the stack; no other file includes this. */
-#ifndef MSB_NET_NET_IMPL_H
-#define MSB_NET_NET_IMPL_H
+#pragma once
 
 #include "net/frag.h"
 #include "net/net.h"
@@ -278,5 +277,3 @@ static inline bool seq_lt(uint32_t a, uint32_t b)
 {
     return (int32_t)(a - b) < 0;
 }
-
-#endif

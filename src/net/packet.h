@@ -9,8 +9,7 @@
  * Options of IPv4 and IPv6 extension headers are skipped over (they end here, nothing forwards
  * them); source routes are refused.
  */
-#ifndef MSB_NET_PACKET_H
-#define MSB_NET_PACKET_H
+#pragma once
 
 #include "util/addr.h"
 #include "virtio/link.h"
@@ -106,5 +105,3 @@ static inline void put32(uint8_t *p, uint32_t v)
     put16(p, (uint16_t)(v >> 16));
     put16(p + 2, (uint16_t)v);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Which addresses this sandbox has resolved from which names, for the lifetime of the answers.
  * Rules with a name cover only these addresses. Bounded: the entry that expires next makes room. */
-#ifndef MSB_NET_PINS_H
-#define MSB_NET_PINS_H
+#pragma once
 
 #include "util/addr.h"
 
@@ -28,5 +27,3 @@ size_t pins_addresses(const struct pins *p, const char *name, struct net_addr *r
                       uint64_t now_ns);
 /* Some name of the address, or NULL: for logs. */
 const char *pins_name(const struct pins *p, const struct net_addr *a, uint64_t now_ns);
-
-#endif

@@ -18,8 +18,7 @@
  * A strict policy opens nothing to a name that could not show it: TCP only, unless the rule says
  * which protocol.
  */
-#ifndef MSB_NET_POLICY_H
-#define MSB_NET_POLICY_H
+#pragma once
 
 #include "util/addr_class.h"
 #include "util/err.h"
@@ -115,5 +114,3 @@ int policy_narrow(const struct policy *p, const struct policy *ceiling, struct s
 bool policy_name_matches(const char *name, const char *want, bool suffix);
 /* Lower case into out, final dot dropped; false if it is not a host name. */
 bool policy_name_normal(const char *s, char out[POLICY_NAME_MAX]);
-
-#endif

@@ -3,8 +3,7 @@
  * A flow asks for a grant, moves at most that much, and is charged for what it moved. TCP is cut to
  * the grant and waits for the rest; datagrams cannot be cut, so the last one may leave a debt.
  */
-#ifndef MSB_NET_RATE_H
-#define MSB_NET_RATE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,5 +42,3 @@ size_t rate_quantum(const struct rate *r, size_t packet);
 void rate_charge(struct rate *r, size_t bytes, size_t packets);
 /* How long until rate_grant() may give something. */
 uint64_t rate_wait_ns(const struct rate *r);
-
-#endif

@@ -5,8 +5,7 @@
  * goes elsewhere (empty lines or blanks in front, other blanks than spaces, an absolute target, a
  * second Host, folded lines, stray control characters) is either understood here or SNIFF_BROKEN,
  * never SNIFF_UNKNOWN. */
-#ifndef MSB_NET_SNIFF_H
-#define MSB_NET_SNIFF_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ struct sniffer {
 /* Looks at all bytes from the first on, as many as there are by now. last: no more will come, so
  * the answer is not SNIFF_MORE. */
 enum sniff_kind sniff(struct sniffer *s, const uint8_t *p, size_t n, bool last);
-
-#endif

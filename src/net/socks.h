@@ -6,8 +6,7 @@
  * The proxy's answers are hostile. They are read exactly up to their end (the rest belongs to the
  * connection), must follow the protocol to the letter, and fit into a fixed buffer.
  */
-#ifndef MSB_NET_SOCKS_H
-#define MSB_NET_SOCKS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -50,5 +49,3 @@ void socks_input(struct socks *s, const uint8_t *p, size_t n);
 /* Goes on with it on a connected, non-blocking socket, until that has nothing more for us: 0; then
  * it is connected: 1; or it failed: -errno, with s->why. */
 int socks_drive(struct socks *s, int fd);
-
-#endif

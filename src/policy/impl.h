@@ -1,6 +1,5 @@
 /* The parts of a rulebook; for src/policy alone. */
-#ifndef MSB_POLICY_IMPL_H
-#define MSB_POLICY_IMPL_H
+#pragma once
 
 #include "net/policy.h"
 #include "policy/rulebook.h"
@@ -148,5 +147,3 @@ check_fn check_cap, check_disk_volumes, check_sandboxes, check_ports, check_imag
 int valid_bucket(const char *text, struct err *e);
 #define FORBIDDEN_TEXT "nothing of the kind"
 extern const char *const forbidden_names[]; /* what `forbid` may have; ends with NULL */
-
-#endif

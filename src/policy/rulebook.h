@@ -16,8 +16,7 @@
  *      calls policy_hold() with what it is about to write or start.
  *   3. Without a policy file the cost is two failed opens.
  */
-#ifndef MSB_POLICY_RULEBOOK_H
-#define MSB_POLICY_RULEBOOK_H
+#pragma once
 
 #include "spec/spec.h"
 #include "store/store.h"
@@ -153,5 +152,3 @@ json_t *rulebook_json(const struct rulebook *b);
 void rulebook_print(const struct rulebook *b, struct buf *out);
 /* A file to start from, with every field explained. */
 void rulebook_template(struct buf *out);
-
-#endif

@@ -5,8 +5,7 @@
  * texts. Nothing is a number or a boolean by itself: the caller reads texts as what it expects
  * there. Errors begin with FILE:LINE:COLUMN.
  */
-#ifndef MSB_POLICY_STRICT_YAML_H
-#define MSB_POLICY_STRICT_YAML_H
+#pragma once
 
 #include "util/cleanup.h"
 #include "util/err.h"
@@ -60,5 +59,3 @@ int yaml_flag(const char *name, const struct yaml *y, bool *ret, struct err *e);
 /* An error about a key that is none of `known` (ends with NULL), with the most similar one. */
 int yaml_unknown_key(const char *name, const struct yaml *y, const char *const *known,
                      struct err *e);
-
-#endif

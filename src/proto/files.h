@@ -5,8 +5,7 @@
  * afterwards. A name that passes is a single path component: used with a directory's descriptor, it
  * cannot lead out of it.
  */
-#ifndef MSB_PROTO_FILES_H
-#define MSB_PROTO_FILES_H
+#pragma once
 
 #include "proto/proto.h"
 
@@ -69,5 +68,3 @@ struct file_req {
 int file_req_parse(struct file_req *q, const struct proto_frame *f);
 /* The whole FILE_OP frame; 0, -ENOSPC. */
 int file_req_put(struct buf *out, const struct file_req *q);
-
-#endif

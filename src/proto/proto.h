@@ -107,8 +107,7 @@
  *             Attributes are F_FILE_MODE (type and permissions, as st_mode), F_FILE_SIZE,
  *             F_FILE_MTIME, F_FILE_UID, F_FILE_GID, F_FILE_TARGET of a link, F_FILE_PATH with REAL.
  */
-#ifndef MSB_PROTO_H
-#define MSB_PROTO_H
+#pragma once
 
 #include "util/buf.h"
 
@@ -509,5 +508,3 @@ bool proto_find(const struct proto_frame *frame, uint16_t tag, struct proto_fiel
 uint64_t proto_find_num(const struct proto_frame *f, uint16_t tag, uint64_t otherwise);
 /* Copies the text field, cut to size, control characters replaced; "" when absent. */
 void proto_find_text(const struct proto_frame *f, uint16_t tag, char *to, size_t size);
-
-#endif

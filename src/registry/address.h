@@ -1,6 +1,5 @@
 /* Addresses that a registry may send us to only if it is at one of their kind itself. */
-#ifndef MSB_REGISTRY_ADDRESS_H
-#define MSB_REGISTRY_ADDRESS_H
+#pragma once
 
 #include <sys/socket.h>
 
@@ -16,5 +15,3 @@ enum address_kind {
 unsigned address_kind(const struct sockaddr *sa, socklen_t len);
 /* Of the host in a URL: an address in any spelling, "localhost", or another name, which is 0. */
 unsigned address_kind_text(const char *host);
-
-#endif

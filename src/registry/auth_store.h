@@ -3,8 +3,7 @@
  * The format is the "auths" object of Docker's config.json. The file is replaced by rename, under a
  * lock, so that concurrent logins do not lose each other's entries.
  */
-#ifndef MSB_REGISTRY_AUTH_STORE_H
-#define MSB_REGISTRY_AUTH_STORE_H
+#pragma once
 
 #include "registry/credentials.h"
 
@@ -20,5 +19,3 @@ int auth_store_remove(const char *home, const char *registry, struct err *e);
 /* Calls fn for each, sorted by registry. */
 typedef void (*auth_store_fn)(void *ctx, const char *registry, const char *username);
 int auth_store_each(const char *home, auth_store_fn fn, void *ctx, struct err *e);
-
-#endif

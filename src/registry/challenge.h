@@ -1,6 +1,5 @@
 /* WWW-Authenticate: how a registry wants us to authenticate. */
-#ifndef MSB_REGISTRY_CHALLENGE_H
-#define MSB_REGISTRY_CHALLENGE_H
+#pragma once
 
 enum challenge_scheme { CHALLENGE_NONE, CHALLENGE_BASIC, CHALLENGE_BEARER };
 
@@ -14,5 +13,3 @@ struct challenge {
  * are -EINVAL, like anything that cannot be parsed. On that, or -ENOMEM, *ret is empty. */
 int challenge_parse(const char *header, struct challenge *ret);
 void challenge_free(struct challenge *c);
-
-#endif

@@ -6,8 +6,7 @@
  * Without any, access is anonymous. Secrets are wiped from memory when they are freed, and never
  * appear in messages.
  */
-#ifndef MSB_REGISTRY_CREDENTIALS_H
-#define MSB_REGISTRY_CREDENTIALS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -74,5 +73,3 @@ int credential_helper_get(const char *name, const char *registry, struct credent
                           struct err *e);
 /* Parses its answer. */
 int credential_helper_parse(const char *text, size_t n, struct credentials *ret, struct err *e);
-
-#endif

@@ -4,8 +4,7 @@
  * libraries, which every `msb exec` would pay for. The table's types come from libcurl's own
  * prototypes, so calls are checked as if it were linked.
  */
-#ifndef MSB_REGISTRY_CURL_H
-#define MSB_REGISTRY_CURL_H
+#pragma once
 
 #include <curl/curl.h>
 
@@ -46,5 +45,3 @@ struct curl_api {
 
 /* Safe to call from several threads, and cheap after the first time. */
 int curl_load(const struct curl_api **ret, struct err *e);
-
-#endif

@@ -3,8 +3,7 @@
  * Knows its scheme (https, or http where that is allowed and https is not available) and its
  * authorization, and nothing about images. Requests may be made from several threads.
  */
-#ifndef MSB_REGISTRY_ENDPOINT_H
-#define MSB_REGISTRY_ENDPOINT_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -68,5 +67,3 @@ int endpoint_get(struct endpoint *ep, const char *path, const char *accept, uint
 int auth_answer(struct endpoint *ep, const char *challenges, unsigned generation, struct err *e);
 /* What to send now; malloc'd, NULL for nothing. */
 char *auth_current(struct endpoint *ep, unsigned *generation);
-
-#endif

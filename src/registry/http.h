@@ -14,8 +14,7 @@
  * 4. A connection that moves less than HTTP_STALL_BYTES in the time-out, while we want bytes, is
  *    dropped.
  */
-#ifndef MSB_REGISTRY_HTTP_H
-#define MSB_REGISTRY_HTTP_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -105,5 +104,3 @@ bool http_same_origin(const char *a, const char *b);
 char *http_escape(const char *text);
 /* Waits, unless canceled: -EINTR. */
 int http_pause(const struct http *h, uint64_t ms, struct err *e);
-
-#endif

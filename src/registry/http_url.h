@@ -1,6 +1,5 @@
 /* URLs as libcurl reads them: what is checked here is what it will connect to. */
-#ifndef MSB_REGISTRY_HTTP_URL_H
-#define MSB_REGISTRY_HTTP_URL_H
+#pragma once
 
 #include "registry/curl.h"
 
@@ -8,5 +7,3 @@
 char *url_part(const char *url, CURLUPart part);
 /* `to` relative to `from`, without a user or password. malloc'd; NULL when it is not a URL. */
 char *url_resolve(const char *from, const char *to);
-
-#endif

@@ -4,8 +4,7 @@
  * blob reads that first and asks the registry for the rest. The file is not trusted: the digest is
  * checked over all of the blob, and a blob whose digest was wrong leaves no file.
  */
-#ifndef MSB_REGISTRY_PARTIAL_H
-#define MSB_REGISTRY_PARTIAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,5 +28,3 @@ int partial_open(int dirfd, struct registry *r, const struct digest *blob, uint6
                  struct partial_fate *fate, struct stream **ret, struct err *e);
 /* After success, or when the bytes were wrong. */
 void partial_drop(int dirfd, const struct digest *blob);
-
-#endif

@@ -4,8 +4,7 @@
  * are in the store already are not downloaded. The rest are downloaded and converted in parallel.
  * What an interrupted pull has of a blob is kept in the store, and the next one resumes it.
  */
-#ifndef MSB_REGISTRY_PULL_H
-#define MSB_REGISTRY_PULL_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -43,5 +42,3 @@ struct pull_options {
 /* On success *ret is the image's digest, and the reference points to it. */
 int pull_image(struct image_store *s, const struct reference *ref, const struct pull_options *opt,
                const struct pull_events *ev, struct digest *ret, struct err *e);
-
-#endif

@@ -8,8 +8,7 @@
  * the original one it is used; else the layer is generated anew (layer/pack.h), with another digest,
  * and the documents follow. The content is the same.
  */
-#ifndef MSB_REGISTRY_PUSH_H
-#define MSB_REGISTRY_PUSH_H
+#pragma once
 
 #include "image/oci/reference.h"
 #include "image/store/store.h"
@@ -22,5 +21,3 @@
 int push_image(struct image_store *s, const struct image_record *rec, const struct reference *ref,
                const struct registry_options *opt, const struct pull_events *ev, struct digest *ret,
                struct err *e);
-
-#endif

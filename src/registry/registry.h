@@ -5,8 +5,7 @@
  * bounded, manifests requested by digest are checked against it, and callers check the digest of a
  * blob when they have read all of it.
  */
-#ifndef MSB_REGISTRY_REGISTRY_H
-#define MSB_REGISTRY_REGISTRY_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -51,5 +50,3 @@ int registry_check_login(const char *registry, const char *username, const char 
  * to call from several threads; each stream belongs to one. */
 int registry_blob(struct registry *r, const struct digest *blob, uint64_t size, uint64_t offset,
                   struct stream **ret, struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* Shared by registry.c, blob.c, push.c and explain.c. */
-#ifndef MSB_REGISTRY_REGISTRY_IMPL_H
-#define MSB_REGISTRY_REGISTRY_IMPL_H
+#pragma once
 
 #include "registry/endpoint.h"
 #include "registry/registry.h"
@@ -44,5 +43,3 @@ int registry_explain(const struct registry *r, const struct endpoint *ep,
 /* The same of something that was sent. */
 int registry_explain_push(const struct registry *r, const struct endpoint *ep,
                           struct http_response *resp, const char *what, struct err *e);
-
-#endif

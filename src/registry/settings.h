@@ -7,8 +7,7 @@
  *
  * A registry's entry in the user's file replaces the whole of its entry in the system's.
  */
-#ifndef MSB_REGISTRY_SETTINGS_H
-#define MSB_REGISTRY_SETTINGS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,5 +33,3 @@ void settings_free(struct registry_settings *s);
  * */
 int settings_parse(const char *text, size_t n, const char *registry, struct registry_settings *ret,
                    struct err *e);
-
-#endif

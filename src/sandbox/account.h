@@ -5,8 +5,7 @@
  * one that still runs is measured on the host; where that does not know ended processes (the uml
  * engine without a cgroup), it is at least what the guest says.
  */
-#ifndef MSB_SANDBOX_ACCOUNT_H
-#define MSB_SANDBOX_ACCOUNT_H
+#pragma once
 
 #include "store/store.h"
 
@@ -15,5 +14,3 @@
 /* {"labels": [...], "usage": {...}}; without "usage" when it never ran. Before the monitor is ended.
  * Runs are told apart by "run", their start: what is recorded twice counts once. */
 json_t *account_take(struct sandbox *sb); /* fills in state.used */
-
-#endif

@@ -1,7 +1,6 @@
 /* Workspaces that are kept in a bucket (s3/sync.h): before and after they are used. A name that
  * is NULL, or of a workspace that is not in a bucket, is nothing to do. */
-#ifndef MSB_SANDBOX_BUCKET_H
-#define MSB_SANDBOX_BUCKET_H
+#pragma once
 
 #include "s3/sync.h"
 #include "store/store.h"
@@ -27,5 +26,3 @@ int bucket_complete(const struct store *s, const char *name, warn_fn warn, struc
 /* After the end. Nothing is lost if it fails: the local side has everything, and the user is
  * told. */
 void bucket_leave(const struct store *s, const char *name, warn_fn warn);
-
-#endif

@@ -3,8 +3,7 @@
  * Nothing on the host reads the guest's file system: its agent sends the layer as a tar
  * (agent/layer.h), and a stopped sandbox is started for that, as for exec.
  */
-#ifndef MSB_SANDBOX_COMMIT_H
-#define MSB_SANDBOX_COMMIT_H
+#pragma once
 
 #include "image/commit.h"
 #include "store/store.h"
@@ -13,5 +12,3 @@
 /* c->parent is filled in. */
 int sandbox_commit(const struct store *s, struct image_store *images, struct commit *c,
                    warn_fn warn, struct digest *ret, struct err *e);
-
-#endif

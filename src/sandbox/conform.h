@@ -1,6 +1,5 @@
 /* Holding sandboxes that run already to a policy that is stricter than when they started. */
-#ifndef MSB_SANDBOX_CONFORM_H
-#define MSB_SANDBOX_CONFORM_H
+#pragma once
 
 #include "policy/rulebook.h"
 
@@ -21,5 +20,3 @@ int sandbox_examine(const struct store *s, const struct rulebook *b, struct sand
  * monitor the limits of what it may become. */
 int sandbox_conform(const struct store *s, const struct rulebook *b, const char *name,
                     const struct verdict *v, warn_fn warn, struct err *e);
-
-#endif

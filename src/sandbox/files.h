@@ -1,6 +1,5 @@
 /* A sandbox's files, for a client that is not a command in it: copies, commits. */
-#ifndef MSB_SANDBOX_FILES_H
-#define MSB_SANDBOX_FILES_H
+#pragma once
 
 #include "client/files.h"
 #include "sandbox/lifecycle.h"
@@ -19,5 +18,3 @@ int sandbox_layer_open(const struct store *s, const char *name, const struct att
                        warn_fn warn, struct sandbox_files *ret, struct err *e);
 int sandbox_files_close(const struct store *s, const char *name, warn_fn warn,
                         struct sandbox_files *f, struct err *e);
-
-#endif

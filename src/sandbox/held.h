@@ -1,6 +1,5 @@
 /* A sandbox that a verb works on: opened, under the lock of its name. */
-#ifndef MSB_SANDBOX_HELD_H
-#define MSB_SANDBOX_HELD_H
+#pragma once
 
 #include "store/store.h"
 
@@ -23,5 +22,3 @@ void held_drop(struct held *h); /* harmless twice */
 
 /* Removes the sandbox's directory, and closes the sandbox. Its monitor has ended. */
 int held_remove(struct held *h, struct err *e);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * Messages are the documented ones; `struct err` is what the CLI prints after "error: ".
  */
-#ifndef MSB_SANDBOX_LIFECYCLE_H
-#define MSB_SANDBOX_LIFECYCLE_H
+#pragma once
 
 #include "spec/spec.h"
 #include "store/store.h"
@@ -83,5 +82,3 @@ int sandbox_attach_look(const struct store *s, const char *name, const struct at
 /* After a session in a sandbox that sandbox_attach() started: returns when it has stopped, or at
  * once when others still run commands in it. */
 int sandbox_release(const struct store *s, const char *name, warn_fn warn, struct err *e);
-
-#endif

@@ -1,7 +1,6 @@
 /* Changes of a sandbox's spec. It is replaced as a whole, under the name's lock: a reader, and the next
  * start, see the old one or the new one. */
-#ifndef MSB_SANDBOX_MODIFY_H
-#define MSB_SANDBOX_MODIFY_H
+#pragma once
 
 #include "spec/diff.h"
 #include "store/store.h"
@@ -30,5 +29,3 @@ const char *modify_obstacle(const struct store *s, const struct sandbox *sb,
 
 /* Whether sandbox_modify() would take the new spec, whatever the disk looks like. */
 int spec_check_change(const struct sandbox_spec *old, struct sandbox_spec *changed, struct err *e);
-
-#endif

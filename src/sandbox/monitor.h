@@ -1,7 +1,6 @@
 /* The monitor process of a sandbox, as verbs see it from outside: found by its lock, watched and
  * ended by pidfd. */
-#ifndef MSB_SANDBOX_MONITOR_H
-#define MSB_SANDBOX_MONITOR_H
+#pragma once
 
 #include "store/store.h"
 
@@ -16,5 +15,3 @@ int monitor_terminate(struct sandbox *sb, uint64_t grace_ms, struct err *e);
 void monitor_kill_leftover(const struct store *s, const char *name);
 /* Waits for a monitor that is ending, unless that takes too long; brings sb->state.pid up to date. */
 void monitor_wait_ending(struct sandbox *sb);
-
-#endif

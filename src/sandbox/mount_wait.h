@@ -1,7 +1,6 @@
 /* A directory of the host that does not answer: a file server (FUSE, NFS) that is gone without its
  * mount having noticed. A process that accesses such a mount waits in the kernel and cannot be interrupted. */
-#ifndef MSB_SANDBOX_MOUNT_WAIT_H
-#define MSB_SANDBOX_MOUNT_WAIT_H
+#pragma once
 
 #include "spec/spec.h"
 #include "util/err.h"
@@ -16,5 +15,3 @@ void mount_wait_limit(uint64_t ms);
 int mount_wait(const char *path, warn_fn warn, struct err *e);
 /* The same for every host path that a sandbox uses. */
 int mounts_wait(const struct sandbox_spec *spec, warn_fn warn, struct err *e);
-
-#endif

@@ -5,8 +5,7 @@
  * refuses, the old spec is restored. So success means both, failure neither. A process that is killed
  * in between leaves a spec that takes effect at the next start, or when the change is made again.
  */
-#ifndef MSB_SANDBOX_NET_CHANGE_H
-#define MSB_SANDBOX_NET_CHANGE_H
+#pragma once
 
 #include "store/store.h"
 
@@ -28,5 +27,3 @@ int sandbox_port_add(const struct store *s, const char *name, const char *text,
                      struct spec_port **ret, size_t *n, struct err *e);
 /* [BIND:]HOST[/udp]: the host's side. */
 int sandbox_port_remove(const struct store *s, const char *name, const char *text, struct err *e);
-
-#endif

@@ -11,8 +11,7 @@
  * into the workspace waits. What fails from then on is a line in the sandbox's system log, and an I/O
  * error in the guest if there is no earlier state to fall back on.
  */
-#ifndef MSB_SANDBOX_OPENER_H
-#define MSB_SANDBOX_OPENER_H
+#pragma once
 
 #include "store/store.h"
 #include "util/cleanup.h"
@@ -32,5 +31,3 @@ void opener_launched(struct opener *o);
 int opener_wait(struct opener *o, warn_fn warn, struct err *e);
 void opener_free(struct opener *o);
 #define AUTO_OPENER CLEANUP(opener_free)
-
-#endif

@@ -16,8 +16,7 @@
  *
  * Texts are kept as they were given, with their placeholder, and checked when they are set.
  */
-#ifndef MSB_SPEC_BOUND_H
-#define MSB_SPEC_BOUND_H
+#pragma once
 
 #include "intercept/subst.h"
 #include "util/err.h"
@@ -82,5 +81,3 @@ json_t *spec_bound_secrets_json(const struct spec_bound *b);
 json_t *spec_bound_ports_json(const struct spec_bound *b); /* with 443 */
 json_t *spec_bound_no_verify_json(const struct spec_bound *b);
 int spec_bound_from_json(struct spec_bound *b, const json_t *network, struct err *e);
-
-#endif

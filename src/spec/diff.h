@@ -1,7 +1,6 @@
 /* How two specs of a sandbox differ, of what can be changed after its creation: what `modify` does, and
  * what a running sandbox will only see at its next start. */
-#ifndef MSB_SPEC_DIFF_H
-#define MSB_SPEC_DIFF_H
+#pragma once
 
 #include "spec/spec.h"
 
@@ -24,5 +23,3 @@ void spec_changes_free(struct spec_changes *c); /* harmless twice */
 
 const char *spec_change_kind(const struct spec_change *c); /* added, updated, removed */
 json_t *spec_change_json(const struct spec_change *c, const char *disposition);
-
-#endif

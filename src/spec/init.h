@@ -1,8 +1,7 @@
 /* An init system of the image's that runs as PID 1 of the guest's commands: systemd, s6, busybox. The
  * agent starts it when the sandbox is set up, before the first command; commands are in its PID
  * namespace. The sandbox stops when it ends. */
-#ifndef MSB_SPEC_INIT_H
-#define MSB_SPEC_INIT_H
+#pragma once
 
 #include "util/err.h"
 #include "util/strlist.h"
@@ -26,5 +25,3 @@ int spec_init_check(const struct guest_init *i, struct err *e);
 
 json_t *spec_init_to_json(const struct guest_init *i); /* null without one */
 int spec_init_from_json(struct guest_init *i, const json_t *j, struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* Which names sandboxes, volumes, workspaces and secrets may have. */
-#ifndef MSB_SPEC_NAMES_H
-#define MSB_SPEC_NAMES_H
+#pragma once
 
 #include "util/err.h"
 
@@ -15,5 +14,3 @@ int workspace_check_name(const char *name, struct err *e); /* at most VOLUME_NAM
 /* A secret has the name of the environment variable that it becomes. */
 int secret_check_name(const char *name, struct err *e);
 bool variable_name(const char *s);
-
-#endif

@@ -8,8 +8,7 @@
  *     a default for egress                          that, after rules and profile
  *     ingress                                       whatever comes through a published port
  */
-#ifndef MSB_SPEC_NET_H
-#define MSB_SPEC_NET_H
+#pragma once
 
 #include "net/dns.h"
 #include "net/policy.h"
@@ -93,5 +92,3 @@ int spec_port_from_json(const json_t *j, struct spec_port *ret);
 json_t *spec_net_to_json(const struct spec_net *n, bool full);
 /* Reads "network" of the spec `j`. *n is an initialized one; on failure one to free. */
 int spec_net_from_json(struct spec_net *n, const json_t *j, struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* Changes to a sandbox's files when it is made: --copy, --mkdir, --rm, in their order. */
-#ifndef MSB_SPEC_PATCH_H
-#define MSB_SPEC_PATCH_H
+#pragma once
 
 #include "util/err.h"
 
@@ -30,5 +29,3 @@ int spec_patches_add(struct spec_patches *l, enum patch_kind kind, const char *s
 json_t *spec_patches_to_json(const struct spec_patches *l);
 /* NULL = none. */
 int spec_patches_from_json(struct spec_patches *l, const json_t *j, struct err *e);
-
-#endif

@@ -1,7 +1,6 @@
 /* Pools of addresses: each sandbox takes one network out of one, by its name: a /30 of IPv4, a /64 of
  * IPv6. No two sandboxes share a link, so that two of them may well take the same. */
-#ifndef MSB_SPEC_POOL_H
-#define MSB_SPEC_POOL_H
+#pragma once
 
 #include "util/addr.h"
 #include "util/err.h"
@@ -19,5 +18,3 @@ void spec_pool_format(const struct addr_pool *p, char out[POOL_TEXT_MAX]);
 /* The two ends of the network that belongs to the number `slot`. */
 void spec_pool_ends(const struct addr_pool *p, uint32_t slot, struct net_addr *gateway,
                     struct net_addr *guest);
-
-#endif

@@ -1,7 +1,6 @@
 /* The SOCKS proxy of a sandbox. A password is stored only as the name of the environment variable that
  * holds it: its value is looked up at every start, and is in no file. */
-#ifndef MSB_SPEC_PROXY_H
-#define MSB_SPEC_PROXY_H
+#pragma once
 
 #include "net/socks.h"
 #include "util/err.h"
@@ -31,5 +30,3 @@ int spec_proxy_resolve(const struct spec_proxy *p, struct socks_config *ret, str
 json_t *spec_proxy_to_json(const struct spec_proxy *p);
 /* j: the object, or NULL. */
 int spec_proxy_from_json(struct spec_proxy *p, const json_t *j, struct err *e);
-
-#endif

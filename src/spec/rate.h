@@ -1,6 +1,5 @@
 /* Limits on a sandbox's traffic, as users write them: 10M, 512K/100ms; 1000, 50/s. */
-#ifndef MSB_SPEC_RATE_H
-#define MSB_SPEC_RATE_H
+#pragma once
 
 #include "net/rate.h"
 #include "util/err.h"
@@ -23,5 +22,3 @@ void spec_rate_format(const struct rate_limit *l, bool bytes, char out[SPEC_RATE
 /* {"bandwidth": {...}, "ops": {...}}; null when nothing is limited. NULL: out of memory. */
 json_t *spec_rate_to_json(const struct rate_limits *l);
 int spec_rate_from_json(struct rate_limits *l, const json_t *j, struct err *e);
-
-#endif

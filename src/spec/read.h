@@ -1,7 +1,6 @@
 /* Reading parts of a spec from JSON: strict about types and ranges; a missing key leaves the
  * default. For the files that read a spec. */
-#ifndef MSB_SPEC_READ_H
-#define MSB_SPEC_READ_H
+#pragma once
 
 #include "util/err.h"
 #include "util/strlist.h"
@@ -123,5 +122,3 @@ static inline int read_list(const json_t *o, const char *key, struct strlist *re
     }
     return r;
 }
-
-#endif

@@ -4,8 +4,7 @@
  * host depends on it. Lists are stored as they came out, not as they were asked for: the profile,
  * then what was dropped, then what was added.
  */
-#ifndef MSB_SPEC_SECURITY_H
-#define MSB_SPEC_SECURITY_H
+#pragma once
 
 #include "util/err.h"
 #include "util/strlist.h"
@@ -63,5 +62,3 @@ char *spec_security_text(const struct spec_security *s);
 json_t *spec_security_to_json(const struct spec_security *s);
 /* Reads "security_profile" and "security" of the spec `j`. */
 int spec_security_from_json(struct spec_security *s, const json_t *j, struct err *e);
-
-#endif

@@ -5,8 +5,7 @@
  * from there. It does not say what the sandbox is doing now: that is struct sandbox_state
  * (store/store.h).
  */
-#ifndef MSB_SPEC_SPEC_H
-#define MSB_SPEC_SPEC_H
+#pragma once
 
 #include "engine/kind.h"
 #include "image/image.h"
@@ -258,5 +257,3 @@ bool mount_cache_parse(const char *s, enum mount_cache *ret);
 /* Host name from any sandbox name: at most 63 characters of [A-Za-z0-9-], never empty; long names
  * are cut and get a hash so that they stay distinct. */
 void spec_hostname_from(const char *name, char out[SPEC_HOSTNAME_MAX]);
-
-#endif

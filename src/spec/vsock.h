@@ -1,6 +1,5 @@
 /* Sockets of the host that programs in a guest reach by vsock: CID 2 and a port. */
-#ifndef MSB_SPEC_VSOCK_H
-#define MSB_SPEC_VSOCK_H
+#pragma once
 
 #include "util/err.h"
 
@@ -32,5 +31,3 @@ int spec_vsock_add(struct spec_vsocks *l, const char *text, bool *usage, struct 
 /* NULL when there are none. */
 json_t *spec_vsock_to_json(const struct spec_vsocks *l);
 int spec_vsock_from_json(struct spec_vsocks *l, const json_t *j, struct err *e);
-
-#endif

@@ -18,8 +18,7 @@
  * and what their networks denied; under "all" also what their networks allowed, and each file that a
  * program reads through the SDK. A policy may ask for more than the environment, never for less.
  */
-#ifndef MSB_STORE_AUDIT_H
-#define MSB_STORE_AUDIT_H
+#pragma once
 
 #include "spec/spec.h"
 #include "store/audit_chain.h"
@@ -91,5 +90,3 @@ void audit_exit(const struct store *s, const char *sandbox, const char *id, int 
 
 /* Before a sandbox's directory is removed: copies what its network decided. dirfd: of the sandbox. */
 void audit_collect(const struct store *s, const char *sandbox, int dirfd);
-
-#endif

@@ -22,8 +22,7 @@
  *
  * sdk/python/msb/_audit.py writes the same.
  */
-#ifndef MSB_STORE_AUDIT_CHAIN_H
-#define MSB_STORE_AUDIT_CHAIN_H
+#pragma once
 
 #include "image/oci/digest.h"
 #include "util/err.h"
@@ -78,5 +77,3 @@ bool audit_reader_fits(const struct audit_reader *r); /* `text` is all of it */
 
 /* The number and the hash at the beginning of a line; false when it has none. */
 bool audit_link_parse(const char *text, size_t n, struct audit_mark *ret);
-
-#endif

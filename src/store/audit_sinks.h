@@ -3,8 +3,7 @@
  * A record goes to the file first. A sink that fails or does not keep up is a warning, once, and gets
  * no more records of this process: what it missed is in the file, by number.
  */
-#ifndef MSB_STORE_AUDIT_SINKS_H
-#define MSB_STORE_AUDIT_SINKS_H
+#pragma once
 
 #include "store/audit.h"
 
@@ -15,5 +14,3 @@ bool audit_has_sinks(const struct audit_settings *a);
 /* line: the record j as it is in the file. */
 void audit_send(const struct audit_settings *a, const json_t *j, const char *line,
                 void (*warn)(const char *text));
-
-#endif

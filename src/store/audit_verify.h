@@ -4,8 +4,7 @@
  * were cut off. Anyone who can write both audit.log and audit.head can compute a new chain, or cut
  * both: only a mark that was kept elsewhere shows that.
  */
-#ifndef MSB_STORE_AUDIT_VERIFY_H
-#define MSB_STORE_AUDIT_VERIFY_H
+#pragma once
 
 #include "store/audit_chain.h"
 
@@ -32,5 +31,3 @@ struct audit_check {
 
 /* -errno when a file cannot be read; otherwise c->problems says how it went. */
 int audit_verify(int home_fd, struct audit_check *c, struct err *e);
-
-#endif

@@ -1,7 +1,6 @@
 /* Commands that were left running in a sandbox, and how they ended: run/commands.json. Like all of
  * run/ it is read as hostile input. */
-#ifndef MSB_STORE_BACKGROUND_H
-#define MSB_STORE_BACKGROUND_H
+#pragma once
 
 #include "store/store.h"
 
@@ -33,5 +32,3 @@ int background_save(int run_fd, const struct background *b);
 void background_load(const struct store *s, const struct sandbox *sb, struct background *ret);
 /* The latest of them, running ones only if asked; NULL. */
 const struct background_command *background_latest(const struct background *b, bool running);
-
-#endif

@@ -1,7 +1,6 @@
 /* What the files of the store share: the files of one sandbox, opened by a path below `at`, so that
  * a list need not open every directory. */
-#ifndef MSB_STORE_IMPL_H
-#define MSB_STORE_IMPL_H
+#pragma once
 
 #include "store/store.h"
 
@@ -13,5 +12,3 @@ int spec_load_at(int at, const char *path, struct sandbox_spec *spec, struct err
 /* The lock of a sandbox's name, which has been checked. create: 0 or O_CREAT; op: of flock(). */
 int name_lock_try(const struct store *s, const char *name, int create, int op,
                   struct name_lock *ret);
-
-#endif

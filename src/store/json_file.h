@@ -1,6 +1,5 @@
 /* Small JSON files: read whole, replaced by rename. */
-#ifndef MSB_STORE_JSON_FILE_H
-#define MSB_STORE_JSON_FILE_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -10,5 +9,3 @@
 int json_file_load(int dirfd, const char *name, size_t max, json_t **ret);
 /* Mode 0600. Takes j; NULL is -ENOMEM. sync: it is on disk when this returns. */
 int json_file_save(int dirfd, const char *name, json_t *j, bool sync);
-
-#endif

@@ -11,8 +11,7 @@
  * to a sandbox holds the lock of all of them shared until the sandbox is on record; a process that
  * removes one holds it alone.
  */
-#ifndef MSB_STORE_NAMED_H
-#define MSB_STORE_NAMED_H
+#pragma once
 
 #include "store/store.h"
 
@@ -48,5 +47,3 @@ int named_lock_all(const struct store *s, int op, struct err *e);
 int named_made_open(const struct named_kind *k, int all, const char *name, struct err *e);
 /* *ret is NULL if the record is damaged: what it describes is still there. */
 int named_record_load(const struct named_kind *k, int all, const char *name, json_t **ret);
-
-#endif

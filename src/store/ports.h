@@ -1,7 +1,6 @@
 /* The ports that a sandbox publishes, in run/ports.json while it runs: with the numbers that were
  * picked for port 0. Like all of run/ it is read as hostile input. */
-#ifndef MSB_STORE_PORTS_H
-#define MSB_STORE_PORTS_H
+#pragma once
 
 #include "store/store.h"
 
@@ -10,5 +9,3 @@ int ports_save(int run_fd, const struct spec_port *p, size_t n);
 /* The ports that lead to the guest or, if it is not running, would. *ret is malloc'd. */
 int sandbox_ports(const struct store *s, const struct sandbox *sb, struct spec_port **ret,
                   size_t *n);
-
-#endif

@@ -11,8 +11,7 @@
  * of the process that runs the command. A command of the user's own mints values for secrets that are
  * bound to hosts only (launch/mint.h); they are stored nowhere.
  */
-#ifndef MSB_STORE_SECRET_H
-#define MSB_STORE_SECRET_H
+#pragma once
 
 #include "store/named.h"
 #include "util/err.h"
@@ -50,5 +49,3 @@ int secret_check_known(const struct store *s, const struct strlist *names, struc
 /* Appends NAME=value for each. The caller wipes the list (strlist_wipe). */
 int secret_resolve(const struct store *s, const struct strlist *names, struct strlist *env,
                    struct err *e);
-
-#endif

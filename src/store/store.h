@@ -28,8 +28,7 @@
  *      as hostile input, files outside it are not. When root starts a sandbox the monitor runs as
  *      another user, who owns run/ and nothing else.
  */
-#ifndef MSB_STORE_STORE_H
-#define MSB_STORE_STORE_H
+#pragma once
 
 #include "spec/spec.h"
 #include "util/err.h"
@@ -160,5 +159,3 @@ pid_t monitor_lock_holder(int dirfd);
 int sandbox_connect(int dirfd);
 /* The directory with the log files, O_DIRECTORY|O_CLOEXEC, or -errno. */
 int sandbox_logs_open(int dirfd);
-
-#endif

@@ -4,8 +4,7 @@
  *                            data/          a directory: what sandboxes see
  *                            disk.raw       a disk: ext4, which only guests mount
  */
-#ifndef MSB_STORE_VOLUME_H
-#define MSB_STORE_VOLUME_H
+#pragma once
 
 #include "store/named.h"
 
@@ -43,5 +42,3 @@ char *volume_path(const struct store *s, const struct volume *v);
 uint64_t volume_used(const struct store *s, const struct volume *v);
 /* The same for any directory; 0 for NULL. */
 uint64_t tree_used(const char *path);
-
-#endif

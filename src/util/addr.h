@@ -1,6 +1,5 @@
 /* Internet addresses: IPv6, or IPv4 in its mapped form ::ffff:a.b.c.d. */
-#ifndef MSB_UTIL_ADDR_H
-#define MSB_UTIL_ADDR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -53,5 +52,3 @@ bool end_parse(const char *text, uint16_t port, struct net_end *ret);
 socklen_t end_to_sockaddr(const struct net_end *e, struct sockaddr_storage *ret);
 /* False unless it is IPv4 or IPv6. */
 bool end_from_sockaddr(const struct sockaddr_storage *s, struct net_end *ret);
-
-#endif

@@ -2,8 +2,7 @@
  * Each address is in one class. A form that stands for an IPv4 address (mapped, compatible, NAT64,
  * 6to4) has the class of that address, so no spelling of 127.0.0.1 is public. A form that only may
  * lead to one (NAT64 for local use, Teredo, ISATAP) has the stricter class of the two. */
-#ifndef MSB_UTIL_ADDR_CLASS_H
-#define MSB_UTIL_ADDR_CLASS_H
+#pragma once
 
 #include "util/addr.h"
 
@@ -24,5 +23,3 @@ enum addr_class addr_classify(const struct net_addr *a);
  * for IPv4 addresses, which lead to themselves. */
 enum { ADDR_INNER_MAX = 4 };
 unsigned addr_inner4(const struct net_addr *a, struct net_addr ret[ADDR_INNER_MAX]);
-
-#endif

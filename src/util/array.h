@@ -1,6 +1,5 @@
 /* Arrays that grow. */
-#ifndef MSB_UTIL_ARRAY_H
-#define MSB_UTIL_ARRAY_H
+#pragma once
 
 #include <errno.h>
 #include <stddef.h>
@@ -33,5 +32,3 @@ static inline int array_grow(void *pv, size_t n, size_t *cap, size_t first, size
 #define ARRAY_RESIZE(v, n) array_resize(&(v), n, sizeof(*(v)))
 #define ARRAY_GROW(v, n, cap, first) array_grow(&(v), n, &(cap), first, sizeof(*(v)))
 /* NOLINTEND(bugprone-sizeof-expression) */
-
-#endif

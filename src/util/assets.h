@@ -1,6 +1,5 @@
 /* What is installed beside the program: kernels and disks. */
-#ifndef MSB_UTIL_ASSETS_H
-#define MSB_UTIL_ASSETS_H
+#pragma once
 
 #include "util/err.h"
 
@@ -9,5 +8,3 @@
 /* Directory with kernel, tools disk and base image: $MSB_ASSETS, or beside the executable
  * (build tree), or <prefix>/lib/msb. */
 int assets_dir(char *out, size_t size, struct err *e);
-
-#endif

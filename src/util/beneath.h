@@ -1,7 +1,6 @@
 /* Paths below a directory that someone else, such as a guest, may write to at the same time: lookups stay
  * below it and on its file system, whatever is moved or replaced by a link. */
-#ifndef MSB_UTIL_BENEATH_H
-#define MSB_UTIL_BENEATH_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -9,5 +8,3 @@
 int beneath_open(int dirfd, const char *path, int flags, bool links);
 /* A directory. make: those that are missing are made; on their way no link is followed. */
 int beneath_dir(int dirfd, const char *path, bool links, bool make);
-
-#endif

@@ -4,8 +4,7 @@
  * may take more than there is (a packet is not split): the rest is a debt, which is paid off first.
  * A debt never exceeds the capacity, so a single large take cannot block the bucket for long.
  */
-#ifndef MSB_UTIL_BUCKET_H
-#define MSB_UTIL_BUCKET_H
+#pragma once
 
 #include <stdint.h>
 
@@ -28,5 +27,3 @@ uint64_t bucket_level(struct bucket *b, uint64_t now);
 void bucket_take(struct bucket *b, uint64_t n);
 /* How long until n tokens, or as many as fit, are available; 0 when they are. */
 uint64_t bucket_wait_ns(const struct bucket *b, uint64_t n);
-
-#endif

@@ -3,8 +3,7 @@
  * Bytes are appended at the end and consumed from the front. `limit` bounds what a peer can make
  * us hold; an append past it fails with -ENOSPC and leaves the buffer as it was.
  */
-#ifndef MSB_UTIL_BUF_H
-#define MSB_UTIL_BUF_H
+#pragma once
 
 #include "util/cleanup.h"
 
@@ -44,5 +43,3 @@ int buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf
 void buf_consume(struct buf *b, size_t n);
 /* Gives memory back when the buffer is empty. */
 void buf_shrink(struct buf *b);
-
-#endif

@@ -3,8 +3,7 @@
  * AUTO_* attributes replace goto chains; `steal_fd()` and `steal_ptr()` hand ownership on, so a
  * function reads "acquire, acquire, give away".
  */
-#ifndef MSB_UTIL_CLEANUP_H
-#define MSB_UTIL_CLEANUP_H
+#pragma once
 
 #include <dirent.h>
 #include <stdio.h>
@@ -67,5 +66,3 @@ static inline void close_fd(int *fd)
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
-
-#endif

@@ -1,6 +1,5 @@
 /* Runs one of the user's programs for its output. The amount of output and the time are bounded. */
-#ifndef MSB_UTIL_COMMAND_H
-#define MSB_UTIL_COMMAND_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,5 +23,3 @@ int command_output(const char *line, char **env, unsigned seconds, char *to, siz
                    size_t *n);
 /* In words, for such a result: "failed (exit code 1)"; NULL if it is 0. */
 const char *command_failure(int result, unsigned seconds, char *out, size_t size);
-
-#endif

@@ -3,8 +3,7 @@
  * They go to one sink, which the program sets; without one they are dropped. The sink may be called
  * from any thread. Nothing secret belongs here: no environment, no file contents, no passwords.
  */
-#ifndef MSB_UTIL_DIAG_H
-#define MSB_UTIL_DIAG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,5 +26,3 @@ void diag_trace(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 bool diag_tracing(void);
 /* "WHAT took 1.2 ms", as debug; since_ns is from now_ns(). */
 void diag_took(const char *what, uint64_t since_ns);
-
-#endif

@@ -5,8 +5,7 @@
  * where we know it, a hint for what to do next. The struct is plain storage: no allocation, so an
  * error can be reported when memory is what ran out.
  */
-#ifndef MSB_UTIL_ERR_H
-#define MSB_UTIL_ERR_H
+#pragma once
 
 #include <errno.h>
 #include <stdbool.h>
@@ -39,5 +38,3 @@ void err_clear(struct err *e);
 
 /* Receives a line for the user about something that is not an error. */
 typedef void (*warn_fn)(const char *text);
-
-#endif

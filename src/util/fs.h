@@ -4,8 +4,7 @@
  * of the directories we work in are writable by a less privileged process. All return -errno on
  * failure.
  */
-#ifndef MSB_UTIL_FS_H
-#define MSB_UTIL_FS_H
+#pragma once
 
 #include <dirent.h>
 #include <errno.h>
@@ -56,5 +55,3 @@ ssize_t read_up_to(int fd, void *p, size_t n);
 int write_all(int fd, const void *p, size_t n);
 int pwrite_all(int fd, const void *p, size_t n, uint64_t offset);
 int pread_all(int fd, void *p, size_t n, uint64_t offset);
-
-#endif

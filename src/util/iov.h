@@ -1,6 +1,5 @@
 /* Scattered buffers. All offsets are checked: a copy ends short, never past the end. */
-#ifndef MSB_UTIL_IOV_H
-#define MSB_UTIL_IOV_H
+#pragma once
 
 #include <stddef.h>
 #include <sys/uio.h>
@@ -22,5 +21,3 @@ size_t iov_zero(const struct iovec *iov, unsigned n, size_t off, size_t len);
  * shorter than len if src or dst ends first. */
 unsigned iov_slice(struct iovec *dst, unsigned max, const struct iovec *src, unsigned n, size_t off,
                    size_t len);
-
-#endif

@@ -1,6 +1,5 @@
 /* jansson values that are released with their scope. */
-#ifndef MSB_UTIL_JSON_H
-#define MSB_UTIL_JSON_H
+#pragma once
 
 #include "util/cleanup.h"
 
@@ -55,5 +54,3 @@ static inline json_t *json_pairs(char *const *list)
     }
     return o;
 }
-
-#endif

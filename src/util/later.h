@@ -3,8 +3,7 @@
  * long as it is there, nobody has read or changed the file, and what it seems to hold means nothing.
  * The same goes for directories, whose content is their entries (s3/lazy.c).
  */
-#ifndef MSB_UTIL_LATER_H
-#define MSB_UTIL_LATER_H
+#pragma once
 
 #include "util/err.h"
 
@@ -66,5 +65,3 @@ struct later_answer {
     uint32_t number; /* 0: all that were asked for; they are lost */
     int32_t error;   /* -errno, or 0; to all: 0 = ask again */
 };
-
-#endif

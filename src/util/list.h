@@ -1,7 +1,6 @@
 /* A doubly linked list of nodes that are embedded in their owners; a head, or a node in no list,
  * points to itself. */
-#ifndef MSB_UTIL_LIST_H
-#define MSB_UTIL_LIST_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -30,5 +29,3 @@ static inline void node_append(struct node *head, struct node *n)
     head->prev->next = n;
     head->prev = n;
 }
-
-#endif

@@ -3,8 +3,7 @@
  * A source is embedded in its owner, so registering allocates nothing. A handler may remove any
  * source, its own included: events already fetched for a removed source are dropped.
  */
-#ifndef MSB_UTIL_LOOP_H
-#define MSB_UTIL_LOOP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -71,5 +70,3 @@ bool wait_readable(int fd, uint64_t until_ns);
 /* Through void *: the member lies inside the type, so the alignment is right. */
 #define CONTAINER_OF(ptr, type, member) \
     ((type *)(void *)((char *)(ptr) - __builtin_offsetof(type, member)))
-
-#endif

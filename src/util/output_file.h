@@ -4,8 +4,7 @@
  * so a process that dies leaves the old file or none. Anything but a regular file (a device, a
  * pipe) is written in place. Only the owner may read the file, as with Docker: images hold secrets.
  */
-#ifndef MSB_UTIL_OUTPUT_FILE_H
-#define MSB_UTIL_OUTPUT_FILE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -23,5 +22,3 @@ struct output_file {
 int output_file_open(struct output_file *f, const char *path, struct err *e);
 int output_file_publish(struct output_file *f, struct err *e);
 void output_file_close(struct output_file *f); /* also after publishing; harmless twice */
-
-#endif

@@ -5,8 +5,7 @@
  * 0, -EINVAL (malformed) or -ERANGE (too large); the caller knows which option it was and writes
  * the message.
  */
-#ifndef MSB_UTIL_PARSE_H
-#define MSB_UTIL_PARSE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -39,5 +38,3 @@ void format_duration(uint64_t ms, char *out, unsigned long size);
 void format_bytes(uint64_t bytes, char *out, unsigned long size);
 /* "512 MiB", "1.5 GiB". */
 void format_mib(uint64_t mib, char *out, unsigned long size);
-
-#endif

@@ -1,6 +1,5 @@
 /* What a new process should not inherit from the one that forked it, and how it ended. */
-#ifndef MSB_UTIL_PROCESS_H
-#define MSB_UTIL_PROCESS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -38,5 +37,3 @@ void process_forget_caller(const char *title, const char *name);
 
 /* CPU time of a process and of its ended children, in clock ticks, and its parent. -ESRCH. */
 int process_usage(pid_t pid, uint64_t *ticks, pid_t *parent);
-
-#endif

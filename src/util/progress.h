@@ -2,8 +2,7 @@
  * the work and counts, another shows it (the spinner of the command line). Nothing is counted, and
  * nothing costs anything, until someone watches. The numbers are only for display.
  */
-#ifndef MSB_UTIL_PROGRESS_H
-#define MSB_UTIL_PROGRESS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,5 +18,3 @@ void progress_bytes(size_t n);
 
 /* "120 of 4000 files, 35.2 MiB". False: there is nothing to say. */
 bool progress_text(char *out, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* Unix sockets. */
-#ifndef MSB_UTIL_SOCK_H
-#define MSB_UTIL_SOCK_H
+#pragma once
 
 #include "util/err.h"
 
@@ -26,5 +25,3 @@ int sock_send_fd(int sock, int fd);
 /* Receives such a descriptor. -EAGAIN: none has arrived; -EPIPE: the other end is closed; -EPROTO:
  * something else came. Does not block. */
 int sock_recv_fd(int sock);
-
-#endif

@@ -3,8 +3,7 @@
  * The reader pulls; a stream that has nothing yet blocks. Implementations embed `struct stream`
  * first in their own struct.
  */
-#ifndef MSB_UTIL_STREAM_H
-#define MSB_UTIL_STREAM_H
+#pragma once
 
 #include <stddef.h>
 #include <sys/types.h>
@@ -42,5 +41,3 @@ struct fd_stream {
     const char *name; /* for messages; not owned */
 };
 void fd_stream_init(struct fd_stream *f, int fd, const char *name);
-
-#endif

@@ -1,6 +1,5 @@
 /* A growable list of owned strings. */
-#ifndef MSB_UTIL_STRLIST_H
-#define MSB_UTIL_STRLIST_H
+#pragma once
 
 #include "util/cleanup.h"
 
@@ -24,5 +23,3 @@ void strlist_wipe(struct strlist *l); /* the same, and overwrites secrets first 
 int strlist_set_env(struct strlist *l, const char *kv);
 /* The V of "K=V" for this K; NULL when absent. */
 const char *strlist_get_env(const struct strlist *l, const char *key);
-
-#endif

@@ -3,8 +3,7 @@
  * The same entry gives the same bytes: nothing is taken from the host. Shared by the agent, which
  * has no room for a library, and by image/tar, which also reads.
  */
-#ifndef MSB_UTIL_TAR_H
-#define MSB_UTIL_TAR_H
+#pragma once
 
 #include "util/buf.h"
 
@@ -46,5 +45,3 @@ struct tar_entry {
 int tar_add_xattr(struct buf *records, const char *name, const void *value, size_t n);
 /* Appends the entry's headers; -ENOSPC, -ENOMEM. */
 int tar_format(struct buf *out, const struct tar_entry *t);
-
-#endif

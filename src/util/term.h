@@ -1,6 +1,5 @@
 /* Whether and how to color terminal output. */
-#ifndef MSB_UTIL_TERM_H
-#define MSB_UTIL_TERM_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -18,5 +17,3 @@
 bool term_colors(int fd);
 /* Columns of the terminal behind fd; `otherwise` when it is not a terminal. */
 unsigned term_columns(int fd, unsigned otherwise);
-
-#endif

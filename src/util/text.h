@@ -1,6 +1,5 @@
 /* Text for people: similar words, tables, time stamps. */
-#ifndef MSB_UTIL_TEXT_H
-#define MSB_UTIL_TEXT_H
+#pragma once
 
 #include "util/buf.h"
 #include "util/cleanup.h"
@@ -53,5 +52,3 @@ int table_print(const struct table *t, struct buf *out, table_style style);
 enum { TIME_TEXT_MAX = 48 };
 void time_rfc3339(uint64_t realtime_ns, char out[TIME_TEXT_MAX]);
 void time_local(uint64_t realtime_ns, char out[TIME_TEXT_MAX]);
-
-#endif

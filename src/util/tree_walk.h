@@ -3,8 +3,7 @@
  * One descriptor is open at a time, whatever the depth, and nothing is kept on the stack; each level
  * takes a few bytes of heap. Symbolic links are not followed.
  */
-#ifndef MSB_UTIL_TREE_WALK_H
-#define MSB_UTIL_TREE_WALK_H
+#pragma once
 
 #include <sys/stat.h>
 
@@ -15,5 +14,3 @@ enum { TREE_WALK_DEPTH_MAX = 1 << 20 };
  * cannot be read are passed over. -ESTALE: a directory was moved meanwhile, and the walk is to begin
  * again. -ELOOP: deeper than the limit. */
 int tree_walk(int dir_fd, void (*fn)(void *ctx, const struct stat *st), void *ctx);
-
-#endif

@@ -1,7 +1,6 @@
 /* UTF-8, as strict as JSON and terminals need it: no overlong forms, no surrogates, nothing past
  * U+10FFFF. The bytes may come from a guest; nothing here allocates or fails. */
-#ifndef MSB_UTIL_UTF8_H
-#define MSB_UTIL_UTF8_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,5 +24,3 @@ static inline bool utf8_reorders(uint32_t cp)
  * DEL, C1, and the marks that reorder text) and everything that is not UTF-8 become '?'. The text
  * never grows. */
 void utf8_defuse(char *s);
-
-#endif

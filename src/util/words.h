@@ -1,6 +1,5 @@
 /* Looking up a word in a list. */
-#ifndef MSB_UTIL_WORDS_H
-#define MSB_UTIL_WORDS_H
+#pragma once
 
 #include "util/cleanup.h"
 
@@ -12,5 +11,3 @@ bool word_among(const char *words, const char *word);
 /* Its place in a list, which may have gaps; -EINVAL: it is not there, or there is no word. */
 int word_find(const char *const *list, size_t n, const char *word);
 #define WORD_FIND(list, word) word_find(list, ARRAY_LEN(list), word)
-
-#endif

@@ -1,6 +1,5 @@
 /* What the parts of a version store share. */
-#ifndef MSB_VERSIONS_IMPL_H
-#define MSB_VERSIONS_IMPL_H
+#pragma once
 
 #include "versions/versions.h"
 
@@ -41,5 +40,3 @@ int depot_sweep(struct depot *d, char *const *used, size_t n, struct err *e);
 int version_load_tree(const struct depot *d, unsigned id, struct s3_tree *ret, struct err *e);
 int version_scan(const struct depot *d, const struct s3_tree *base, struct s3_tree *ret,
                  struct err *e);
-
-#endif

@@ -15,8 +15,7 @@
  *
  * All of these are called under workspace_lock(), with the workspace's directory.
  */
-#ifndef MSB_VERSIONS_VERSIONS_H
-#define MSB_VERSIONS_VERSIONS_H
+#pragma once
 
 #include "s3/tree.h"
 #include "store/store.h"
@@ -46,5 +45,3 @@ int versions_prune(int dir, size_t keep, size_t *removed, struct err *e);
 typedef void (*version_differs_fn)(void *ctx, const char *what, const char *path);
 void version_compare(const struct s3_tree *old, const struct s3_tree *now, version_differs_fn fn,
                      void *ctx);
-
-#endif

@@ -8,8 +8,7 @@
  * Guest memory must be mapped shared from one of our files, or privately: pages are dropped with
  * MADV_REMOVE and MADV_DONTNEED. In a private mapping they read as the file again.
  */
-#ifndef MSB_VIRTIO_BALLOON_H
-#define MSB_VIRTIO_BALLOON_H
+#pragma once
 
 #include "virtio/device.h"
 
@@ -23,5 +22,3 @@ int virtio_balloon_new(struct virtio_dev **ret);
 void virtio_balloon_stats(const struct virtio_dev *d, struct balloon_stats *ret); /* any thread */
 
 extern const struct virtio_dev_ops virtio_balloon_ops;
-
-#endif

@@ -7,8 +7,7 @@
  * Read-only is a property of the host: such a device has no code path that writes, and its files
  * should be open for reading only. Only a disk of one segment can be writable.
  */
-#ifndef MSB_VIRTIO_BLK_H
-#define MSB_VIRTIO_BLK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,5 +40,3 @@ void virtio_blk_never_sync(struct virtio_dev *d);
 void virtio_blk_stats(const struct virtio_dev *d, struct blk_stats *ret);
 
 extern const struct virtio_dev_ops virtio_blk_ops;
-
-#endif

@@ -17,8 +17,7 @@
  * tells the transport once, with the reason. Only a reset (all queues stopped, then started again)
  * brings it back. The process lives on.
  */
-#ifndef MSB_VIRTIO_DEVICE_H
-#define MSB_VIRTIO_DEVICE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -128,5 +127,3 @@ void virtio_dev_break(struct virtio_dev *d, const char *reason);
 
 /* The transport must have been freed before. NULL is fine. */
 void virtio_dev_free(struct virtio_dev *d);
-
-#endif

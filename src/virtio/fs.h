@@ -4,8 +4,7 @@
  * is for urgent requests (FORGET), the second for the rest. Serving is synchronous, except for
  * requests that wait for content from elsewhere: give the device its own loop.
  */
-#ifndef MSB_VIRTIO_FS_H
-#define MSB_VIRTIO_FS_H
+#pragma once
 
 #include "fuse/fuse.h"
 #include "virtio/device.h"
@@ -23,5 +22,3 @@ void virtio_fs_resume(struct virtio_dev *d);
 void virtio_fs_tag(size_t index, char out[VIRTIO_FS_TAG_TEXT]);
 
 extern const struct virtio_dev_ops virtio_fs_ops;
-
-#endif

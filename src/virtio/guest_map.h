@@ -10,8 +10,7 @@
  * in its place and raises a flag, so the process lives and the device can be shut down. A SIGBUS
  * anywhere else has its default action.
  */
-#ifndef MSB_VIRTIO_GUEST_MAP_H
-#define MSB_VIRTIO_GUEST_MAP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,5 +24,3 @@ void *guest_map_host(const struct guest_map *m); /* where `offset` is */
 void guest_map_put(struct guest_map *m);         /* NULL is fine */
 /* Whether a page under this mapping has gone missing. */
 bool guest_map_lost(const struct guest_map *m);
-
-#endif

@@ -8,8 +8,7 @@
  * kernel, is hostile). So whatever is to be *checked* is first copied with guest_copy(); only bulk
  * payload, which is not interpreted here, is used in place.
  */
-#ifndef MSB_VIRTIO_GUEST_MEM_H
-#define MSB_VIRTIO_GUEST_MEM_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -38,5 +37,3 @@ void *guest_mem_ptr(const struct guest_mem *m, uint64_t gpa, uint64_t len);
 
 /* 0, or -EFAULT and nothing was copied. */
 int guest_mem_write(const struct guest_mem *m, uint64_t gpa, const void *src, size_t len);
-
-#endif

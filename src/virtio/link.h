@@ -10,8 +10,7 @@
  * change at any time, so what is to be checked is copied first. There is at most one reservation
  * at a time.
  */
-#ifndef MSB_VIRTIO_LINK_H
-#define MSB_VIRTIO_LINK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -71,5 +70,3 @@ struct link {
     const struct link_user *user;
     void *ctx;
 };
-
-#endif

@@ -20,8 +20,7 @@
  * acknowledgement of only the used-buffer bit (MMIO_ACK_USED), which saves an exit per interrupt.
  * The bit then stays set until the device is reset.
  */
-#ifndef MSB_VIRTIO_MMIO_H
-#define MSB_VIRTIO_MMIO_H
+#pragma once
 
 #include "util/loop.h"
 #include "virtio/device.h"
@@ -68,5 +67,3 @@ void mmio_write(struct mmio *m, uint64_t off, const void *p, unsigned len);
 void mmio_cancel(struct mmio *m);
 
 void mmio_stats(struct mmio *m, struct mmio_stats *ret); /* from any thread */
-
-#endif

@@ -6,8 +6,7 @@
  * queue. A frame that breaks the rules is dropped and counted; a driver that breaks the rules of
  * its rings gets a broken device.
  */
-#ifndef MSB_VIRTIO_NET_H
-#define MSB_VIRTIO_NET_H
+#pragma once
 
 #include "virtio/device.h"
 #include "virtio/link.h"
@@ -29,5 +28,3 @@ struct link *virtio_net_link(struct virtio_dev *d);
 const struct virtio_net_stats *virtio_net_stats(const struct virtio_dev *d);
 
 extern const struct virtio_dev_ops virtio_net_ops;
-
-#endif

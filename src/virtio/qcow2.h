@@ -5,13 +5,10 @@
  * lead to another file, and none is ever written. What refers to others or needs more than a look at
  * tables (backing files, encryption, compression, data in another file) is refused.
  */
-#ifndef MSB_VIRTIO_QCOW2_H
-#define MSB_VIRTIO_QCOW2_H
+#pragma once
 
 #include "virtio/blk.h"
 
 /* malloc'd segments that make up the disk, runs of zeros included. -EINVAL, or another error, with
  * *why: what is the matter with the image, as the end of a sentence. */
 int qcow2_segments(int fd, struct blk_segment **ret, size_t *n, const char **why);
-
-#endif

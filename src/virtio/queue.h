@@ -13,8 +13,7 @@
  *         while ((r = virtq_pop(q, &chain)) > 0) { ...; virtq_push(q, &chain, written); }
  *     } while (r == 0 && virtq_notify_on(q));
  */
-#ifndef MSB_VIRTIO_QUEUE_H
-#define MSB_VIRTIO_QUEUE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -103,5 +102,3 @@ bool virtq_notify_on(struct virtq *q);
 /* Copy out of / into a chain with bounds; return the bytes copied. */
 size_t virtq_chain_read(const struct virtq_chain *c, size_t off, void *dst, size_t len);
 size_t virtq_chain_write(const struct virtq_chain *c, size_t off, const void *src, size_t len);
-
-#endif

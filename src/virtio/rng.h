@@ -1,6 +1,5 @@
 /* virtio-rng: the host's random numbers, at a limited rate, which bounds the host's CPU time. */
-#ifndef MSB_VIRTIO_RNG_H
-#define MSB_VIRTIO_RNG_H
+#pragma once
 
 #include "virtio/device.h"
 
@@ -13,5 +12,3 @@ enum {
 int virtio_rng_new(struct virtio_dev **ret);
 
 extern const struct virtio_dev_ops virtio_rng_ops;
-
-#endif

@@ -5,8 +5,7 @@
  * take is dropped, as on a wire. To the guest, one frame is read ahead; while the driver has no room
  * for it the device is not read, and its queue drops what it cannot hold.
  */
-#ifndef MSB_VIRTIO_TAP_H
-#define MSB_VIRTIO_TAP_H
+#pragma once
 
 #include "util/loop.h"
 #include "virtio/link.h"
@@ -17,5 +16,3 @@ struct tap;
  * and TCP segmentation; it stays the caller's. The card is served on `loop`, too. */
 int tap_new(struct tap **ret, struct loop *loop, struct link *card, int fd);
 void tap_free(struct tap *t);
-
-#endif

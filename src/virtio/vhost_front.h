@@ -13,8 +13,7 @@
  *  1. The only answer that is awaited while the guest runs is the one that ends a reset.
  *  2. A device that was reset has settled when the server has released all queues, or is gone.
  */
-#ifndef MSB_VIRTIO_VHOST_FRONT_H
-#define MSB_VIRTIO_VHOST_FRONT_H
+#pragma once
 
 #include "util/loop.h"
 #include "virtio/device.h"
@@ -29,5 +28,3 @@ struct vhost_front_params {
 /* Asks the server for features and configuration, and gives it the memory; blocks meanwhile.
  * -ETIMEDOUT if it does not answer, -EPROTO if the answer is invalid, or -errno. */
 int vhost_front_new(struct virtio_dev **ret, struct loop *l, const struct vhost_front_params *p);
-
-#endif

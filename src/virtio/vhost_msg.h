@@ -3,8 +3,7 @@
  * Only vhost_user.c and vhost_front.c use this. Reading never blocks and never goes past the end of
  * a message, so that descriptors belong to the message they came with.
  */
-#ifndef MSB_VIRTIO_VHOST_MSG_H
-#define MSB_VIRTIO_VHOST_MSG_H
+#pragma once
 
 #include <linux/vhost_types.h>
 #include <stdbool.h>
@@ -103,5 +102,3 @@ void vhost_conn_next(struct vhost_conn *c);
 /* Sends the message back with `size` bytes of payload. NULL, or why the connection has to end: a
  * front end that does not read its replies is not waited for. */
 const char *vhost_conn_reply(struct vhost_conn *c, uint32_t size);
-
-#endif

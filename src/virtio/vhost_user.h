@@ -9,8 +9,7 @@
  * blocks the loop, and descriptors that arrive are checked for their kind and closed in every path.
  * A front end that violates the protocol is disconnected.
  */
-#ifndef MSB_VIRTIO_VHOST_USER_H
-#define MSB_VIRTIO_VHOST_USER_H
+#pragma once
 
 #include "util/loop.h"
 #include "virtio/device.h"
@@ -39,5 +38,3 @@ int vhost_user_new_connected(struct vhost_user **ret, struct loop *l, struct vir
  * make them blocking later: a monitor, whose seccomp filter forbids that. */
 void vhost_user_take_eventfds(struct vhost_user *v);
 void vhost_user_free(struct vhost_user *v);
-
-#endif

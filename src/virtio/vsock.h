@@ -19,8 +19,7 @@
  * All of vsock_*() may be called from inside any callback, for any stream. After closed() or after
  * having closed the stream itself, a callback must not use that stream's pointer again.
  */
-#ifndef MSB_VIRTIO_VSOCK_H
-#define MSB_VIRTIO_VSOCK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -108,5 +107,3 @@ void vsock_close(struct vsock_stream *s);
 void vsock_abort(struct vsock_stream *s);
 
 extern const struct virtio_dev_ops virtio_vsock_ops;
-
-#endif

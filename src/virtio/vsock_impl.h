@@ -1,7 +1,6 @@
 /* Shared by vsock.c (the device: packets) and vsock_stream.c (the streams: what owners call).
  * No other file includes this. */
-#ifndef MSB_VIRTIO_VSOCK_IMPL_H
-#define MSB_VIRTIO_VSOCK_IMPL_H
+#pragma once
 
 #include <linux/virtio_vsock.h>
 
@@ -121,5 +120,3 @@ bool vsock_flush(struct vsock *v);
 void vsock_wake_waiting(struct vsock *v);
 /* Ends all streams without a word to the guest. */
 void vsock_drop_all(struct vsock *v);
-
-#endif

@@ -1,8 +1,7 @@
 /* Files of a workspace, without a sandbox. A guest may be at work there: paths never lead out of it
  * (util/beneath.h), and links that stay within it are followed. Whole trees go in and out by copy/copy.h.
  */
-#ifndef MSB_WORKSPACE_FILES_H
-#define MSB_WORKSPACE_FILES_H
+#pragma once
 
 #include "util/err.h"
 
@@ -37,5 +36,3 @@ int workspace_file_read(int data, const char *path, int to, struct err *e);
 int workspace_file_write(int data, const char *path, int from, struct err *e);
 /* all: a directory, too, with what is in it. */
 int workspace_file_remove(int data, const char *path, bool all, struct err *e);
-
-#endif

@@ -2,8 +2,7 @@
  * One such file counts, at the top of the workspace. A guest may have written it: rules, their lengths and the time
  * that matching takes are bounded.
  */
-#ifndef MSB_WORKSPACE_IGNORE_H
-#define MSB_WORKSPACE_IGNORE_H
+#pragma once
 
 #include "util/cleanup.h"
 #include "util/err.h"
@@ -42,5 +41,3 @@ int ignore_load(int dirfd, struct ignore *ret, struct err *e);
 bool ignore_covers(struct ignore *g, const char *path, bool is_dir);
 /* Has it? */
 bool ignore_is_spent(const struct ignore *g);
-
-#endif

@@ -1,8 +1,7 @@
 /* What a directory tree looked like: one digest over the names, kinds, modes, sizes, times and
  * inodes of everything in it, in an order that does not depend on the file system. Two equal
  * digests mean that the tree has not changed in between; contents are not read. */
-#ifndef MSB_WORKSPACE_MANIFEST_H
-#define MSB_WORKSPACE_MANIFEST_H
+#pragma once
 
 #include "image/oci/digest.h"
 
@@ -19,5 +18,3 @@ struct manifest {
 /* Refuses trees that cannot be copied as they are: with sockets, pipes or devices, with mounts, too
  * deep, or with too many entries. `what` is for messages. */
 int manifest_of(int dirfd, const char *name, const char *what, struct manifest *ret, struct err *e);
-
-#endif

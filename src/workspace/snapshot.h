@@ -18,8 +18,7 @@
  *
  * Everything here is done under the lock of the sandbox's name, and of the workspace.
  */
-#ifndef MSB_WORKSPACE_SNAPSHOT_H
-#define MSB_WORKSPACE_SNAPSHOT_H
+#pragma once
 
 #include "store/store.h"
 
@@ -40,5 +39,3 @@ struct snapshot_sync {
 };
 int snapshot_leave(const struct store *s, int dirfd, const struct sandbox_spec *spec,
                    const struct snapshot_sync *how, struct err *e);
-
-#endif

@@ -5,8 +5,7 @@
  *                               data/               what is in it
  *                               data.conflict-DATE/ what a sync found changed (workspace/snapshot.h)
  */
-#ifndef MSB_WORKSPACE_WORKSPACE_H
-#define MSB_WORKSPACE_WORKSPACE_H
+#pragma once
 
 #include "store/store.h"
 
@@ -43,5 +42,3 @@ char *workspace_path(const struct store *s, const char *name);
 uint64_t workspace_used(const struct store *s, const char *name);
 /* The directory that holds it and its conflicts. */
 int workspace_dir_open(const struct store *s, const char *name, struct err *e);
-
-#endif

@@ -1,7 +1,6 @@
 /* A guest that does what the fuzzer says: its memory, its rings, and operations on them, all taken
  * from the input. Header only; each virtio target includes it once. */
-#ifndef MSB_TESTS_FUZZ_GUEST_H
-#define MSB_TESTS_FUZZ_GUEST_H
+#pragma once
 
 #include <linux/virtio_ring.h>
 #include <stdint.h>
@@ -220,5 +219,3 @@ static inline void guest_restart(struct guest *g, struct input *in)
         (void)virtio_dev_start_queue(d, i, &g->mem, &c);
     }
 }
-
-#endif

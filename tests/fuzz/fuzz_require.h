@@ -1,6 +1,5 @@
 /* For fuzz targets that check results: what does not hold is a crash. */
-#ifndef MSB_FUZZ_REQUIRE_H
-#define MSB_FUZZ_REQUIRE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -13,5 +12,3 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
         if (!(cond))  \
             abort();  \
     } while (0)
-
-#endif

@@ -1,6 +1,5 @@
 /* Tar archives as fuzz inputs. */
-#ifndef MSB_FUZZ_TAR_H
-#define MSB_FUZZ_TAR_H
+#pragma once
 
 #include "image/tar/format.h"
 
@@ -44,5 +43,3 @@ static inline void fix_headers(uint8_t *p, size_t n)
         at += TAR_BLOCK + (body + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK;
     }
 }
-
-#endif

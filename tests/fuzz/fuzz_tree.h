@@ -1,6 +1,5 @@
 /* A sink that aborts unless it is told what the grammar of copy/tree.h allows. */
-#ifndef MSB_FUZZ_TREE_H
-#define MSB_FUZZ_TREE_H
+#pragma once
 
 #include "copy/tree.h"
 
@@ -88,5 +87,3 @@ static const struct tree_sink_ops checker_ops = {
     .done = on_done,
     .link = on_link,
 };
-
-#endif

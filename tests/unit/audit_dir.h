@@ -1,6 +1,5 @@
 /* A store with an audit log, and what the log complains about. */
-#ifndef MSB_TEST_AUDIT_DIR_H
-#define MSB_TEST_AUDIT_DIR_H
+#pragma once
 
 #include "store/audit.h"
 #include "util/fs.h"
@@ -39,5 +38,3 @@ static int audit_teardown(void **state)
     store_close(&store);
     return remove_tree_at(AT_FDCWD, home);
 }
-
-#endif

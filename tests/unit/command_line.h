@@ -1,6 +1,5 @@
 /* Command lines as the tests write them. */
-#ifndef MSB_TESTS_COMMAND_LINE_H
-#define MSB_TESTS_COMMAND_LINE_H
+#pragma once
 
 #include "cli/core/args.h"
 #include "unit.h"
@@ -40,5 +39,3 @@ static inline void refused(const struct cmd *c, const char *text, int code, cons
         fail_msg("'%s': got %d '%s'", text, l.ret, l.e.msg);
     args_free(&l.a);
 }
-
-#endif

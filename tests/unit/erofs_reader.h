@@ -1,7 +1,6 @@
 /* A small EROFS reader for tests, written against the format and not against the writer: it checks
  * every rule it relies on and fails the running test when one is broken. */
-#ifndef MSB_TESTS_EROFS_READER_H
-#define MSB_TESTS_EROFS_READER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -56,5 +55,3 @@ const void *er_xattr(const struct er *r, const struct er_inode *ino, const char 
 /* Visits everything: link counts, types, the number of inodes, no inode on top of another. Returns
  * the number of directory entries, "." and ".." aside. */
 size_t er_check(const struct er *r);
-
-#endif

@@ -1,8 +1,7 @@
 /* A small guest for tests: RAM of its own, rings in it, and a driver that does what it is told,
  * right or wrong. The RAM is a heap block of exactly its size, so that a sanitizer sees every byte
  * that a device touches outside it. */
-#ifndef MSB_TESTS_FAKE_DRIVER_H
-#define MSB_TESTS_FAKE_DRIVER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -77,5 +76,3 @@ bool fake_used(struct fake *f, unsigned q, uint32_t *id, uint32_t *len);
 /* Kicks, and goes on with what the device wants to do later (at once, at most `turns` times). */
 void fake_kick(struct fake *f, unsigned q);
 unsigned fake_run(struct fake *f, unsigned turns);
-
-#endif

@@ -1,7 +1,6 @@
 /* A vhost-user front end for tests, with a toy device on the other side. Header only; include it
  * once per test. */
-#ifndef MSB_TESTS_FAKE_FRONT_END_H
-#define MSB_TESTS_FAKE_FRONT_END_H
+#pragma once
 
 #include <errno.h>
 #include <fcntl.h>
@@ -369,5 +368,3 @@ static inline void expect_gone(struct fix *x)
     char c;
     assert_true(recv(x->fd, &c, 1, MSG_DONTWAIT) <= 0);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* A kernel of a few bytes in a file: an ELF header, one segment, and the note that says where a
  * CPU without paging starts. */
-#ifndef MSB_TESTS_FAKE_KERNEL_H
-#define MSB_TESTS_FAKE_KERNEL_H
+#pragma once
 
 #include <elf.h>
 #include <stddef.h>
@@ -55,5 +54,3 @@ static inline int fake_file(const void *p, size_t n)
         abort();
     return fd;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* A KVM of the test's own behind kvm_ioctl(): it makes descriptors, remembers what it was told, and
  * its virtual CPUs run a script. The n-th call can be made to fail. Header only. */
-#ifndef MSB_TESTS_FAKE_KVM_H
-#define MSB_TESTS_FAKE_KVM_H
+#pragma once
 
 #include <errno.h>
 #include <linux/kvm.h>
@@ -137,5 +136,3 @@ static inline void fake_kvm_end(void)
         (void)munmap(fk.run[i], FAKE_RUN_SIZE);
     kvm_ioctl_replace(NULL);
 }
-
-#endif

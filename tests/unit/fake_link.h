@@ -1,7 +1,6 @@
 /* A network card for tests: it keeps the frames that the stack sends, and makes frames that a guest
  * could send. Header only. */
-#ifndef MSB_TESTS_FAKE_LINK_H
-#define MSB_TESTS_FAKE_LINK_H
+#pragma once
 
 #include <stdlib.h>
 #include <string.h>
@@ -213,5 +212,3 @@ static inline void fl_udp(struct fake_link *f, const struct net_addr *src,
         memcpy(u + 8, data, len);
     fl_input(f, frame, hl + 8 + len);
 }
-
-#endif

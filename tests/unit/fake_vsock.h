@@ -1,7 +1,6 @@
 /* A guest's side of the socket device for tests, and an owner of streams that notes what it sees.
  * Header only; include it once per test. */
-#ifndef MSB_TESTS_FAKE_VSOCK_H
-#define MSB_TESTS_FAKE_VSOCK_H
+#pragma once
 
 #include <errno.h>
 #include <linux/virtio_vsock.h>
@@ -297,5 +296,3 @@ static inline uint64_t n_violations(struct fix *x)
     vsock_stats(x->dev, &st);
     return st.violations;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* A FUSE client for tests of the server: requests and replies are scattered over odd buffers, each
  * a heap block of exactly its size, so that a sanitizer sees every byte that is touched outside. */
-#ifndef MSB_TESTS_FUSE_CLIENT_H
-#define MSB_TESTS_FUSE_CLIENT_H
+#pragma once
 
 #include "fuse/fuse.h"
 
@@ -50,5 +49,3 @@ int client_setattr(struct fuse_client *c, uint64_t node, const struct fuse_setat
 int client_mkdir(struct fuse_client *c, uint64_t dir, const char *name, uint32_t mode,
                  uint64_t *ret_node);
 void client_forget(struct fuse_client *c, uint64_t node, uint64_t n);
-
-#endif

@@ -1,6 +1,5 @@
 /* Temporary directories, in-memory output files and fsck.erofs for the image tests. */
-#ifndef MSB_TESTS_IMAGE_FIXTURE_H
-#define MSB_TESTS_IMAGE_FIXTURE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,5 +18,3 @@ int mk_memfile(void);
 void fsck_erofs(int fd);
 /* Bytes that look random and depend on the seed alone. */
 void fill_bytes(uint8_t *p, size_t n, uint32_t seed);
-
-#endif

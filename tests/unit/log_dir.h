@@ -1,6 +1,5 @@
 /* A directory for log files, in which nothing but log files may be left. */
-#ifndef MSB_TEST_LOG_DIR_H
-#define MSB_TEST_LOG_DIR_H
+#pragma once
 
 #include "util/cleanup.h"
 #include "util/fs.h"
@@ -28,5 +27,3 @@ static int log_dir_teardown(void **state)
     (void)close(logs_fd);
     return rmdir(log_dir);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* For tests of devices behind virtio-mmio: loops on threads, as in the monitor, and registers as a driver
  * uses them. */
-#ifndef MSB_TESTS_MMIO_BENCH_H
-#define MSB_TESTS_MMIO_BENCH_H
+#pragma once
 
 #include <linux/virtio_mmio.h>
 #include <pthread.h>
@@ -133,5 +132,3 @@ static inline void put_queue(struct mmio *m, uint32_t q, uint32_t size,
     put_register(m, VIRTIO_MMIO_QUEUE_USED_HIGH, (uint32_t)(c->used >> 32));
     put_register(m, VIRTIO_MMIO_QUEUE_READY, 1);
 }
-
-#endif

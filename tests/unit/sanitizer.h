@@ -1,6 +1,5 @@
 /* For tests that run behind one of our filters. */
-#ifndef MSB_TEST_SANITIZER_H
-#define MSB_TEST_SANITIZER_H
+#pragma once
 
 /* A sanitizer's runtime makes calls that our filters do not allow. */
 #if defined(__SANITIZE_ADDRESS__)
@@ -12,6 +11,4 @@
 #endif
 #ifndef SKIP_UNDER_SANITIZER
 #define SKIP_UNDER_SANITIZER() (void)0
-#endif
-
 #endif

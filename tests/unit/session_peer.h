@@ -4,8 +4,7 @@
  * test is the agent at the other end of a socketpair, and holds the other ends of its stdio. How
  * session_run returned comes back through shared memory.
  */
-#ifndef MSB_TESTS_SESSION_PEER_H
-#define MSB_TESTS_SESSION_PEER_H
+#pragma once
 
 #include "client/session.h"
 #include "proto/proto.h"
@@ -68,5 +67,3 @@ void peer_exit(struct peer *p, uint32_t code);
 /* Reads fd to its end. */
 void read_all(int fd, struct buf *to);
 void pause_ms(unsigned ms);
-
-#endif

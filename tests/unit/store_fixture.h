@@ -2,8 +2,7 @@
  *
  * Layers are fakes: this file's own layer_convert() and disk_write_metadata() stand in for the real
  * ones, so that the store alone is tested, and can be made to wait. */
-#ifndef MSB_TESTS_STORE_FIXTURE_H
-#define MSB_TESTS_STORE_FIXTURE_H
+#pragma once
 
 #include "image/erofs/format.h"
 #include "image/store/store.h"
@@ -43,5 +42,3 @@ void damage(const char *sub);
 /* What sandboxes have: a list of digests in ctx. */
 int used_by_sandboxes(void *ctx, struct strlist *ret, struct err *e);
 struct image_collected collect_garbage(struct image_store *s, struct strlist *keep, bool unused);
-
-#endif

@@ -1,6 +1,5 @@
 /* Writes tar archives for tests, including ones that no sane tool would write. */
-#ifndef MSB_TESTS_TAR_BUILDER_H
-#define MSB_TESTS_TAR_BUILDER_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -31,5 +30,3 @@ void tb_pax_global(struct tb *b, const char *key, const char *value);
 void tb_raw(struct tb *b, const void *p, size_t n);
 void tb_end(struct tb *b); /* two zero blocks */
 void tb_free(struct tb *b);
-
-#endif

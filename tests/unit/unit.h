@@ -1,6 +1,5 @@
 /* cmocka.h, and what has to be included before it. */
-#ifndef MSB_UNIT_H
-#define MSB_UNIT_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,5 +7,3 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-
-#endif

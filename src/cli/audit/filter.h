@@ -1,6 +1,5 @@
 /* Which records of the audit log are shown or counted: by sandbox, label, user, verb and time. */
-#ifndef MSB_CLI_AUDIT_FILTER_H
-#define MSB_CLI_AUDIT_FILTER_H
+#pragma once
 
 #include "cli/core/args.h"
 #include "store/store.h"
@@ -29,5 +28,3 @@ void audit_filter_free(struct audit_filter *f);
  * come in the order of the file: they tell the labels of sandboxes. */
 bool audit_filter_passes(struct audit_filter *f, const char *event, const char *sandbox,
                          uint64_t t_ns, const json_t *j);
-
-#endif

@@ -1,6 +1,5 @@
 /* What sandboxes used, summed up by label from the records of their ends: for billing. */
-#ifndef MSB_CLI_AUDIT_STATS_H
-#define MSB_CLI_AUDIT_STATS_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -15,5 +14,3 @@ void audit_stats_free(struct audit_stats *t);
 void audit_stats_add(struct audit_stats *t, const char *event, const char *sandbox,
                      const json_t *j);
 int audit_stats_print(const struct audit_stats *t, bool json); /* the exit code */
-
-#endif

@@ -5,8 +5,7 @@
  * command for a verb that takes one, arguments for any other. The command of `run` and `exec` may
  * also follow their argument directly ("exec web ls -l").
  */
-#ifndef MSB_CLI_CORE_ARGS_H
-#define MSB_CLI_CORE_ARGS_H
+#pragma once
 
 #include "cli/core/cmd.h"
 
@@ -48,5 +47,3 @@ void opt_spelling(const struct opt *o, char *out, size_t size);
 /* "invalid value 'x' for '--memory <SIZE>': why" */
 int args_bad_value(const struct args *a, const char *name, const char *value, const char *why,
                    struct err *e);
-
-#endif

@@ -5,8 +5,7 @@
  * verbs.h, and a line in table.c. A verb with `subs` is a group ("msb image"): it only leads to
  * its verbs.
  */
-#ifndef MSB_CLI_CORE_CMD_H
-#define MSB_CLI_CORE_CMD_H
+#pragma once
 
 #include "util/err.h"
 #include "util/strlist.h"
@@ -167,5 +166,3 @@ enum {
     EXIT_TIMED_OUT = 124,
     GROUP_GOES_ON = -1
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* Options that many verbs take: each is described here, once. */
-#ifndef MSB_CLI_CORE_COMMON_OPTS_H
-#define MSB_CLI_CORE_COMMON_OPTS_H
+#pragma once
 
 #include "cli/core/args.h"
 #include "store/store.h"
@@ -25,5 +24,3 @@ extern const struct opt inspect_opts[];
 bool wants_json(const struct args *a);
 /* Opens the store, with the file of --policy if that was given. */
 int store_open_for(const struct args *a, struct store *s, struct err *e);
-
-#endif

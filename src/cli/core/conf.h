@@ -11,8 +11,7 @@
  * command line itself has comes later or, where there can be only one, replaces it. Of several files
  * the last wins in the same way.
  */
-#ifndef MSB_CLI_CORE_CONF_H
-#define MSB_CLI_CORE_CONF_H
+#pragma once
 
 #include "cli/core/args.h"
 
@@ -24,5 +23,3 @@ int conf_expand(struct args *a, struct err *e);
 /* One file's text; `which` is the option that named it. */
 int conf_read(struct args *a, const char *which, const char *name, const char *text, size_t n,
               struct err *e);
-
-#endif

@@ -1,7 +1,6 @@
 /* What people who know other tools type: a table of words, and what to do here instead.
  * Words that msb can simply obey are spellings in the command table; these it cannot. */
-#ifndef MSB_CLI_CORE_HABITS_H
-#define MSB_CLI_CORE_HABITS_H
+#pragma once
 
 #include "cli/core/cmd.h"
 
@@ -9,5 +8,3 @@
 const char *habit_of_verb(const char *word);
 /* The same for an option of a verb, as it was typed: "--gpus", "--gpus=all", "-P". */
 const char *habit_of_option(const struct cmd *c, const char *word);
-
-#endif

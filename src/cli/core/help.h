@@ -1,6 +1,5 @@
 /* Everything that is printed from the command table: help, the tree, completion scripts. */
-#ifndef MSB_CLI_CORE_HELP_H
-#define MSB_CLI_CORE_HELP_H
+#pragma once
 
 #include "cli/core/cmd.h"
 #include "util/buf.h"
@@ -16,5 +15,3 @@ const char *cmd_group_name(enum cmd_group g);
 
 /* For `msb completion SHELL`; false: there is none for that shell. */
 bool completion_script(const char *shell, struct buf *out);
-
-#endif

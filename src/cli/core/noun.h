@@ -1,7 +1,6 @@
 /* list and inspect: the same for every kind of thing that msb keeps. A noun says how things of its
  * kind are read and shown; the rest is common. */
-#ifndef MSB_CLI_CORE_NOUN_H
-#define MSB_CLI_CORE_NOUN_H
+#pragma once
 
 #include "cli/core/args.h"
 #include "store/named.h"
@@ -55,5 +54,3 @@ int show_table(const struct table *t, size_t status_column);
 json_t *json_time(uint64_t realtime_ns); /* null when 0 */
 json_t *json_number(double v);           /* an integer if it is whole */
 json_t *json_text(const char *s);        /* null when NULL or empty */
-
-#endif

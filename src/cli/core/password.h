@@ -1,6 +1,5 @@
 /* Reads passwords and secrets: from standard input, or from the terminal without echo. */
-#ifndef MSB_CLI_CORE_PASSWORD_H
-#define MSB_CLI_CORE_PASSWORD_H
+#pragma once
 
 #include "util/err.h"
 
@@ -13,5 +12,3 @@ int password_ask(const char *question, const char *what, size_t max, char **ret,
 /* The same with echo, for what is not a secret. */
 int name_ask(const char *question, const char *what, size_t max, char **ret, struct err *e);
 void password_free(char *text);
-
-#endif

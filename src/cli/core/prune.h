@@ -1,6 +1,5 @@
 /* Verbs that remove all of something that nothing uses. */
-#ifndef MSB_CLI_CORE_PRUNE_H
-#define MSB_CLI_CORE_PRUNE_H
+#pragma once
 
 #include "cli/core/args.h"
 #include "image/store/store.h"
@@ -17,5 +16,3 @@ int prune_confirm(const struct args *a, const char *question, const char *what, 
 
 /* image/prune.c: all images that no sandbox uses. */
 int prune_images(struct image_collected *done, struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* Verbs that do something to each of several things: which ones, and the loop over them. */
-#ifndef MSB_CLI_CORE_SELECT_H
-#define MSB_CLI_CORE_SELECT_H
+#pragma once
 
 #include "cli/core/args.h"
 #include "store/store.h"
@@ -28,5 +27,3 @@ struct action {
 /* Does the action to all that the arguments name, prints what was done and what failed, and returns
  * the exit code: 0, or 1 if any failed. */
 int for_each(const struct args *a, const struct action *act);
-
-#endif

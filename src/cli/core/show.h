@@ -1,6 +1,5 @@
 /* Reading sandboxes to show them: for list, status, inspect and others. */
-#ifndef MSB_CLI_CORE_SHOW_H
-#define MSB_CLI_CORE_SHOW_H
+#pragma once
 
 #include "cli/core/noun.h"
 #include "store/background.h"
@@ -42,5 +41,3 @@ const struct sandbox_spec *show_active(const struct items *l, const struct sandb
 size_t show_ports(const struct sandbox *sb, struct spec_port **ret);
 /* "127.0.0.1:8080->80/tcp, ..." */
 void show_ports_text(const struct sandbox *sb, struct buf *out);
-
-#endif

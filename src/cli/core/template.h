@@ -7,8 +7,7 @@
  * The value under way is JSON. Names are as in that JSON; one that an object lacks is an error, as it
  * is for Docker's structs.
  */
-#ifndef MSB_CLI_CORE_TEMPLATE_H
-#define MSB_CLI_CORE_TEMPLATE_H
+#pragma once
 
 #include "util/buf.h"
 #include "util/err.h"
@@ -18,5 +17,3 @@
 /* Appends the result, without a newline. EINVAL: the template is wrong, or asks for what is not
  * there. */
 int template_render(const char *text, json_t *value, struct buf *out, struct err *e);
-
-#endif

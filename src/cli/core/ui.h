@@ -4,8 +4,7 @@
  * shows, and more; UI_INFO is the default. --quiet silences warnings, success lines and progress,
  * never an error, and leaves --debug and --trace alone.
  */
-#ifndef MSB_CLI_CORE_UI_H
-#define MSB_CLI_CORE_UI_H
+#pragma once
 
 #include "util/buf.h"
 #include "util/err.h"
@@ -57,5 +56,3 @@ void spinner_stop(struct spinner *s);
 int ui_print(const struct buf *b);
 int ui_print_line(const char *text);
 int ui_print_json(json_t *j); /* takes the reference; NULL = out of memory */
-
-#endif

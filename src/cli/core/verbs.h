@@ -1,6 +1,5 @@
 /* The verbs, one file each, and the entry point. */
-#ifndef MSB_CLI_CORE_VERBS_H
-#define MSB_CLI_CORE_VERBS_H
+#pragma once
 
 #include "cli/core/cmd.h"
 
@@ -29,5 +28,3 @@ extern const struct cmd cmd_audit, cmd_audit_verify;
 
 /* Called by this name, msb is `msb oci`. */
 #define OCI_PROGRAM "msb-runtime"
-
-#endif

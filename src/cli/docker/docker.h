@@ -13,8 +13,7 @@
  * stored, and every sandbox has one. Exit codes are Docker's: 125 when a container could not be run, 126
  * and 127 as everywhere, else the command's; 1 for all other failures.
  */
-#ifndef MSB_CLI_DOCKER_DOCKER_H
-#define MSB_CLI_DOCKER_DOCKER_H
+#pragma once
 
 #include "store/store.h"
 #include "util/strlist.h"
@@ -124,5 +123,3 @@ uint64_t docker_since(uint64_t when_ns);
 json_t *docker_ago(uint64_t when_ns);
 /* Words with something between them. */
 json_t *docker_joined(char *const *list, const char *sep);
-
-#endif

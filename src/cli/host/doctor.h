@@ -3,8 +3,7 @@
  * doctor.c looks at what msb needs and has, doctor_host.c at what the host allows, and
  * doctor_boot.c runs a sandbox: whatever the others find, that decides.
  */
-#ifndef MSB_CLI_HOST_DOCTOR_H
-#define MSB_CLI_HOST_DOCTOR_H
+#pragma once
 
 #include "engine/engine.h"
 #include "store/store.h"
@@ -51,5 +50,3 @@ int doctor_fix(const struct doctor *d, bool ask);
 
 /* doctor_boot.c */
 void doctor_boot(struct doctor *d);
-
-#endif

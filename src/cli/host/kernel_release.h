@@ -1,7 +1,6 @@
 /* How old a guest kernel is, and what this machine knows of newer ones. Nothing is asked of the
  * network, and no program is run. */
-#ifndef MSB_CLI_HOST_KERNEL_RELEASE_H
-#define MSB_CLI_HOST_KERNEL_RELEASE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,5 +22,3 @@ bool kernel_release_newest(struct kernel_release *ret);
 int kernel_release_compare(const struct kernel_release *a, const struct kernel_release *b);
 /* "Linux 7.2.13 of 2026-10-28", or without the date. */
 void kernel_release_text(const struct kernel_release *k, char *out, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* The images of a home, and which of them its sandboxes use. */
-#ifndef MSB_CLI_IMAGE_CACHE_H
-#define MSB_CLI_IMAGE_CACHE_H
+#pragma once
 
 #include "image/store/store.h"
 #include "store/store.h"
@@ -24,5 +23,3 @@ int image_cache_used(void *ctx, struct strlist *ret, struct err *e);
 /* Removes what a failure left behind. While other processes use the store nothing happens; a later
  * removal does it. */
 void image_cache_sweep(struct image_cache *c);
-
-#endif

@@ -1,6 +1,5 @@
 /* Functions that the verbs of `msb image` share. */
-#ifndef MSB_CLI_IMAGE_IMAGE_H
-#define MSB_CLI_IMAGE_IMAGE_H
+#pragma once
 
 #include "cli/core/noun.h"
 #include "cli/image/cache.h"
@@ -16,5 +15,3 @@ char *image_name(const struct image_record *r);
 uint64_t image_size(const struct image_record *r);
 /* The members that `image list` and `image inspect` have in common. */
 json_t *image_json(const struct image_record *r);
-
-#endif

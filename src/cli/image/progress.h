@@ -1,7 +1,6 @@
 /* A pull with progress display: one line per layer on a terminal, plain lines elsewhere, nothing
  * with --quiet. Used by `msb pull`, and by `create` and `run` when they pull. */
-#ifndef MSB_CLI_IMAGE_PROGRESS_H
-#define MSB_CLI_IMAGE_PROGRESS_H
+#pragma once
 
 #include "image/oci/digest.h"
 #include "image/oci/reference.h"
@@ -23,5 +22,3 @@ int cli_pull_exit_code(void);
 /* The same for a push. */
 int cli_push(struct image_store *s, const struct image_record *rec, const struct reference *ref,
              const struct registry_options *opt, struct digest *ret, struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* Parses --copy, --copy-file, --copy-dir, --mkdir and --rm: changes to a new sandbox's files. */
-#ifndef MSB_CLI_OPTIONS_COPY_H
-#define MSB_CLI_OPTIONS_COPY_H
+#pragma once
 
 #include "spec/spec.h"
 
@@ -9,5 +8,3 @@ int copy_option(struct sandbox_spec *s, const char *option, const char *arg, str
 
 /* Fits create_options.prepare; ctx is the spec. */
 int copy_prepare(void *ctx, int sock, struct err *e);
-
-#endif

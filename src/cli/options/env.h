@@ -1,6 +1,5 @@
 /* Variables for commands: --env and --env-file. */
-#ifndef MSB_CLI_OPTIONS_ENV_H
-#define MSB_CLI_OPTIONS_ENV_H
+#pragma once
 
 #include "cli/core/args.h"
 
@@ -15,5 +14,3 @@ int env_option(struct strlist *env, const char *arg, struct err *e);
 /* All of both, in the order given, files first. A KEY alone is taken from this process's
  * environment: --env fails when it is not set there, a file leaves it out. */
 int env_options(const struct args *a, struct strlist *env, struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* Options of the verbs that show logs. */
-#ifndef MSB_CLI_OPTIONS_LOG_H
-#define MSB_CLI_OPTIONS_LOG_H
+#pragma once
 
 #include "cli/core/args.h"
 
@@ -24,5 +23,3 @@ int when_option(const struct args *a, const char *name, uint64_t *ret, struct er
 int tail_option(const struct args *a, bool *has, uint64_t *n, struct err *e);
 /* --json, or --format json. */
 bool json_lines_option(const struct args *a);
-
-#endif

@@ -1,6 +1,5 @@
 /* Parses --tmpfs, --volume and --mount-*. */
-#ifndef MSB_CLI_OPTIONS_MOUNT_H
-#define MSB_CLI_OPTIONS_MOUNT_H
+#pragma once
 
 #include "spec/spec.h"
 
@@ -18,5 +17,3 @@ int mount_resolve(const char *source, bool file, char **ret, struct err *e);
 
 /* --mount: key=value words, joined by commas. */
 int mount_words_option(struct sandbox_spec *s, const char *arg, struct err *e);
-
-#endif

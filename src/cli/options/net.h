@@ -1,6 +1,5 @@
 /* --net, --net-rule, --port and the like: network policy, published ports, name servers. */
-#ifndef MSB_CLI_OPTIONS_NET_H
-#define MSB_CLI_OPTIONS_NET_H
+#pragma once
 
 #include "cli/core/args.h"
 #include "spec/spec.h"
@@ -41,5 +40,3 @@ int net_policy_options(const struct args *a, struct spec_net *n, struct err *e);
 int net_options(const struct args *a, struct spec_net *n, struct err *e);
 /* Notes what rules given alone mean. */
 void net_note_allowlist(const struct spec_net *n);
-
-#endif

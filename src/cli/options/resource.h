@@ -1,6 +1,5 @@
 /* Options whose value is a number of CPUs or an amount of memory, of `create` and of `modify`. */
-#ifndef MSB_CLI_OPTIONS_RESOURCE_H
-#define MSB_CLI_OPTIONS_RESOURCE_H
+#pragma once
 
 #include "cli/core/args.h"
 
@@ -9,5 +8,3 @@
 /* Each: 1 if the option was given, 0 if not, -EINVAL. */
 int cpus_option(const struct args *a, const char *name, double *ret, struct err *e);
 int memory_option(const struct args *a, const char *name, uint64_t *ret_mib, struct err *e);
-
-#endif

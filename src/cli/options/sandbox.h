@@ -1,6 +1,5 @@
 /* The options of `create` and `run` that describe a sandbox, and the spec made from them. */
-#ifndef MSB_CLI_OPTIONS_SANDBOX_H
-#define MSB_CLI_OPTIONS_SANDBOX_H
+#pragma once
 
 #include "cli/core/conf.h"
 #include "cli/options/net.h"
@@ -40,5 +39,3 @@ int sandbox_request_fail(const struct sandbox_request *q, const struct err *e);
 /* Finds the image, applies its defaults where the user gave nothing, checks the result. */
 int sandbox_request_resolve(struct sandbox_request *q, const struct args *a, const struct store *s,
                             struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* Options about what programs in the guest may do: of create, run and modify. */
-#ifndef MSB_CLI_OPTIONS_SECURITY_H
-#define MSB_CLI_OPTIONS_SECURITY_H
+#pragma once
 
 #include "cli/core/args.h"
 #include "spec/spec.h"
@@ -11,5 +10,3 @@ extern const struct opt_group guest_group;
 /* Applies those that were given: the profile first, then the others, in Docker's order (what is
  * dropped, then what is added). */
 int security_options(const struct args *a, struct sandbox_spec *s, struct err *e);
-
-#endif

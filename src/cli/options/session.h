@@ -1,6 +1,5 @@
 /* How `run` and `exec` run a command: terminal, timeout, resource limits, default command. */
-#ifndef MSB_CLI_OPTIONS_SESSION_H
-#define MSB_CLI_OPTIONS_SESSION_H
+#pragma once
 
 #include "cli/core/args.h"
 #include "client/session.h"
@@ -30,5 +29,3 @@ int session_execute(const struct store *s, const char *name, const struct sessio
 /* "ctrl-p,ctrl-q", "ctrl-]" or "x", as the bytes to wait for. */
 int parse_detach_keys(const char *text, uint8_t keys[8], size_t *n, struct err *e);
 int detach_keys_option(const struct args *a, struct session_request *q, struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* How to stop a sandbox: options of `stop` and `restart`. */
-#ifndef MSB_CLI_OPTIONS_STOP_H
-#define MSB_CLI_OPTIONS_STOP_H
+#pragma once
 
 #include "cli/core/args.h"
 
@@ -15,5 +14,3 @@
 int stop_options(const struct args *a, uint64_t *grace_ms, bool *force, struct err *e);
 int stop_check(const struct args *a,
                struct err *e); /* the same, only to see whether they are good */
-
-#endif

@@ -1,6 +1,5 @@
 /* Options of create and run about secrets that the guest never has, and about TLS. */
-#ifndef MSB_CLI_OPTIONS_TLS_H
-#define MSB_CLI_OPTIONS_TLS_H
+#pragma once
 
 #include "cli/core/args.h"
 #include "spec/spec.h"
@@ -8,5 +7,3 @@
 extern const struct opt_group tls_group;
 
 int tls_options(const struct args *a, struct sandbox_spec *s, struct err *e);
-
-#endif

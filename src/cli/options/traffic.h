@@ -1,6 +1,5 @@
 /* Rate limits, a proxy and the host's certificate authorities: how allowed traffic leaves. */
-#ifndef MSB_CLI_OPTIONS_TRAFFIC_H
-#define MSB_CLI_OPTIONS_TRAFFIC_H
+#pragma once
 
 #include "cli/core/args.h"
 #include "spec/spec.h"
@@ -18,5 +17,3 @@ extern const struct opt_group traffic_group;
 
 /* All options of the group; bad values are usage errors. */
 int traffic_options(const struct args *a, struct spec_net *n, struct err *e);
-
-#endif

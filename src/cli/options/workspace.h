@@ -1,6 +1,5 @@
 /* Parses --workspace and --persist-home. */
-#ifndef MSB_CLI_OPTIONS_WORKSPACE_H
-#define MSB_CLI_OPTIONS_WORKSPACE_H
+#pragma once
 
 #include "cli/core/args.h"
 #include "spec/spec.h"
@@ -9,5 +8,3 @@
 int workspace_options_check(const struct args *a, struct err *e);
 /* named: the user chose the name of the sandbox. */
 int workspace_options(const struct args *a, struct sandbox_spec *s, bool named, struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* Samples of what sandboxes use, and how they are shown. */
-#ifndef MSB_CLI_SANDBOX_METRICS_H
-#define MSB_CLI_SANDBOX_METRICS_H
+#pragma once
 
 #include "cli/core/args.h"
 #include "spec/spec.h"
@@ -39,5 +38,3 @@ void metrics_table(const struct metrics *m, struct buf *out);
 json_t *metrics_json(const struct metrics *m, bool one); /* an array; or, of one, an object */
 void metrics_lines(const struct metrics *m, struct buf *out);
 void metrics_prometheus(const struct metrics *m, struct buf *out);
-
-#endif

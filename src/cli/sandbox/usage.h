@@ -1,6 +1,5 @@
 /* What processes of the host use, with all that they started: for metrics. */
-#ifndef MSB_CLI_SANDBOX_USAGE_H
-#define MSB_CLI_SANDBOX_USAGE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -22,5 +21,3 @@ void usage_free(struct usage_table *t);
 /* CPU time and memory of a process and its descendants. Memory that several share is counted once
  * (as far as the host lets us look). */
 void usage_of(const struct usage_table *t, pid_t root, uint64_t *cpu_ns, uint64_t *memory);
-
-#endif

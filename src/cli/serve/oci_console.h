@@ -1,7 +1,6 @@
 /* The terminal of a container that is run in the foreground: the other end of --console-socket, for
  * which its caller gave none. What is typed here goes there, what it prints is printed here. */
-#ifndef MSB_CLI_SERVE_OCI_CONSOLE_H
-#define MSB_CLI_SERVE_OCI_CONSOLE_H
+#pragma once
 
 #include "util/err.h"
 
@@ -25,5 +24,3 @@ int oci_console_take(struct oci_console *c, struct err *e);
 /* Until that process has closed it. */
 void oci_console_serve(struct oci_console *c);
 void oci_console_close(struct oci_console *c);
-
-#endif

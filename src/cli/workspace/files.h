@@ -1,7 +1,6 @@
 /* Files of workspaces: what `msb workspace ls` and `rm` do when they are given NAME:PATH, and what
  * `status` and `diff` print. */
-#ifndef MSB_CLI_WORKSPACE_FILES_H
-#define MSB_CLI_WORKSPACE_FILES_H
+#pragma once
 
 #include "cli/core/args.h"
 #include "store/store.h"
@@ -23,5 +22,3 @@ struct differences {
     struct buf *text;
 };
 void difference_note(void *differences, const char *what, const char *path);
-
-#endif

@@ -1,7 +1,6 @@
 /* Everything that differs between architectures. A port is a directory beside x86/ that implements
  * these functions; nothing else in the engine knows registers, tables or addresses. */
-#ifndef MSB_ENGINE_KVM_ARCH_H
-#define MSB_ENGINE_KVM_ARCH_H
+#pragma once
 
 #include "engine/kvm/vm.h"
 #include "util/err.h"
@@ -55,5 +54,3 @@ bool arch_halted_for_good(int vcpu_fd, const struct kvm_run *run);
 int arch_probe_vm(int vm_fd); /* before the CPU is made */
 int arch_probe_load(void *page, int vcpu_fd);
 bool arch_probe_done(const struct kvm_run *run);
-
-#endif

@@ -3,8 +3,7 @@
  * The file is one of ours, but nothing here relies on that: every offset, size and address in it is
  * checked, so a damaged or hostile file is an error and never a stray write.
  */
-#ifndef MSB_ENGINE_KVM_ELF_H
-#define MSB_ENGINE_KVM_ELF_H
+#pragma once
 
 #include "util/err.h"
 #include "virtio/guest_mem.h"
@@ -23,5 +22,3 @@ enum elf_way {
  * address where a CPU in 32-bit mode starts. Guest memory must be all zeros. */
 int elf_load_kernel(int fd, enum elf_way way, unsigned machine, const struct guest_mem *mem,
                     uint64_t lowest, uint64_t *entry, struct err *e);
-
-#endif

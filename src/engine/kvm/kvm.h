@@ -1,6 +1,5 @@
 /* What tests use of the kvm engine beyond engine.h. */
-#ifndef MSB_ENGINE_KVM_KVM_H
-#define MSB_ENGINE_KVM_KVM_H
+#pragma once
 
 #include "engine/engine.h"
 
@@ -11,5 +10,3 @@ int kvm_cmdline(char *to, size_t size, const struct engine_params *p);
 
 /* As engine_kvm.run, without a filter on the threads. */
 int kvm_run_unfiltered(struct engine *en, struct err *e);
-
-#endif

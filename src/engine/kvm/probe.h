@@ -6,8 +6,7 @@
  * cached in the user's ~/.cache/msb/kvm-probe for this boot of the host and this device. A file or
  * directory that others could have written to is not used.
  */
-#ifndef MSB_ENGINE_KVM_PROBE_H
-#define MSB_ENGINE_KVM_PROBE_H
+#pragma once
 
 #include "util/err.h"
 
@@ -36,5 +35,3 @@ void kvm_probe_speed(const struct kvm_probe *p, char *to, unsigned size);
 
 /* For tests: where the device is; NULL restores /dev/kvm. */
 void kvm_device_path(const char *path);
-
-#endif

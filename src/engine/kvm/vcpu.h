@@ -5,8 +5,7 @@
  * sends nothing, allocates nothing. What it has to report goes into `struct vcpus` and an eventfd,
  * and the main loop does the rest. All state of a virtual CPU is in KVM or here, none on its stack.
  */
-#ifndef MSB_ENGINE_KVM_VCPU_H
-#define MSB_ENGINE_KVM_VCPU_H
+#pragma once
 
 #include "engine/kvm/arch.h"
 #include "engine/kvm/vm.h"
@@ -74,5 +73,3 @@ bool vcpus_halted(struct vcpus *c);
 size_t vcpus_console(struct vcpus *c, char *to, size_t n);
 /* Stops and joins all threads, and frees everything. */
 void vcpus_destroy(struct vcpus *c);
-
-#endif

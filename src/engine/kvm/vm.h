@@ -5,8 +5,7 @@
  *            memfd where other processes serve devices)
  *     2      one page of registers per device, which the guest may read but not write
  */
-#ifndef MSB_ENGINE_KVM_VM_H
-#define MSB_ENGINE_KVM_VM_H
+#pragma once
 
 #include "util/err.h"
 #include "virtio/guest_mem.h"
@@ -45,5 +44,3 @@ int vm_add_irqfd(struct vm *vm, int fd, unsigned irq, struct err *e);
 
 /* Whether the host has a capability (KVM_CAP_*), and its value. */
 int vm_cap(const struct vm *vm, unsigned cap);
-
-#endif

@@ -1,7 +1,6 @@
 /* The parts of an image archive by name, wherever they are: in a tar, a compressed tar, a pipe, or
  * a directory that holds an OCI layout. */
-#ifndef MSB_IMAGE_ARCHIVE_BUNDLE_H
-#define MSB_IMAGE_ARCHIVE_BUNDLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,5 +27,3 @@ int bundle_read(const struct bundle *b, const char *name, size_t max, char **ret
                 struct err *e);
 /* Its bytes; the bundle must outlive the stream. */
 int bundle_stream(const struct bundle *b, const char *name, struct stream **ret, struct err *e);
-
-#endif

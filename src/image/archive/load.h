@@ -9,8 +9,7 @@
  * set last, when all images of the archive are in the store: a failed load leaves only garbage
  * there, which image_store_collect() removes.
  */
-#ifndef MSB_IMAGE_ARCHIVE_LOAD_H
-#define MSB_IMAGE_ARCHIVE_LOAD_H
+#pragma once
 
 #include <stdint.h>
 
@@ -32,5 +31,3 @@ struct load_options {
 
 /* fd: a file, a pipe, or a directory; stays the caller's. */
 int load_images(struct image_store *s, int fd, const struct load_options *opt, struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* What the readers of the archives' formats share. */
-#ifndef MSB_IMAGE_ARCHIVE_LOAD_INTERNAL_H
-#define MSB_IMAGE_ARCHIVE_LOAD_INTERNAL_H
+#pragma once
 
 #include "image/archive/bundle.h"
 #include "image/archive/load.h"
@@ -46,5 +45,3 @@ int load_oci(struct load *l, struct err *e);
 #define LOAD_MANIFEST "manifest.json"
 #define LOAD_INDEX "index.json"
 #define LOAD_LAYOUT "oci-layout"
-
-#endif

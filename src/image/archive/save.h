@@ -6,8 +6,7 @@
  * temporary files, and no more memory than one layer's tree. The same images give the
  * same bytes, and so does saving what was loaded from such an archive.
  */
-#ifndef MSB_IMAGE_ARCHIVE_SAVE_H
-#define MSB_IMAGE_ARCHIVE_SAVE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -21,5 +20,3 @@ enum { SAVE_IMAGES_MAX = 256 };
 
 int save_images(struct image_store *s, const struct reference *refs, size_t n,
                 enum save_format format, int out_fd, struct err *e);
-
-#endif

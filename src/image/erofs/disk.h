@@ -5,8 +5,7 @@
  * Metadata is written once for each combination of layers. It holds no file data but short tails;
  * its inodes point into the layers behind it, so layers are stored, and cached by the host, once.
  */
-#ifndef MSB_IMAGE_EROFS_DISK_H
-#define MSB_IMAGE_EROFS_DISK_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -24,5 +23,3 @@ int erofs_load_tree(int fd, uint32_t blob, struct tree *t, struct err *e);
  * are applied and not written. max_bytes: the total size of the layers' files; 0: no limit. */
 int disk_write_metadata(const int *layer_fds, size_t n, int out_fd, int spool_dirfd,
                         uint64_t max_bytes, struct err *e);
-
-#endif

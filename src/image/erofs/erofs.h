@@ -14,8 +14,7 @@
  * base 0. With erofs_set_blobs() only metadata is written, and the data stays in other images,
  * which follow on one stitched disk in the order of their blob numbers.
  */
-#ifndef MSB_IMAGE_EROFS_EROFS_H
-#define MSB_IMAGE_EROFS_EROFS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -95,5 +94,3 @@ uint8_t erofs_file_type(uint16_t mode);
 size_t erofs_xattr_size(const struct erofs_writer *w, const struct tree_inode *ino);
 /* The kernel's crc32c (no final inversion). */
 uint32_t erofs_crc32c(uint32_t crc, const void *p, size_t n);
-
-#endif

@@ -5,8 +5,7 @@
  * 32. An inode is followed at once by its inline extended attributes and then by its inline tail,
  * which may not cross a block boundary.
  */
-#ifndef MSB_IMAGE_EROFS_FORMAT_H
-#define MSB_IMAGE_EROFS_FORMAT_H
+#pragma once
 
 #include <stdint.h>
 
@@ -129,5 +128,3 @@ _Static_assert(sizeof(struct erofs_xattr_header) == 12, "xattr header");
 _Static_assert(sizeof(struct erofs_xattr_entry) == 4, "xattr entry");
 _Static_assert(sizeof(struct erofs_dirent) == 12, "directory entry");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "structures are written as they are");
-
-#endif

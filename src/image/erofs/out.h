@@ -2,8 +2,7 @@
  * that they become holes of the host's file. The file must be fresh: a hole is what was never
  * written. Stops with -ENOSPC before the host's disk is completely full, since the source may be an
  * archive built to fill it. */
-#ifndef MSB_IMAGE_EROFS_OUT_H
-#define MSB_IMAGE_EROFS_OUT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -20,5 +19,3 @@ void erofs_out_init(struct erofs_out *o, int fd);
 void erofs_out_free(struct erofs_out *o);
 int erofs_out_write(struct erofs_out *o, uint64_t offset, const void *p, size_t n);
 int erofs_out_flush(struct erofs_out *o);
-
-#endif

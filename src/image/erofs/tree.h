@@ -22,8 +22,7 @@
  * The children of a directory form a balanced (AA) tree, sorted by byte value as EROFS requires:
  * no hash to flood, and no sorting later.
  */
-#ifndef MSB_IMAGE_EROFS_TREE_H
-#define MSB_IMAGE_EROFS_TREE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -164,5 +163,3 @@ struct tree_iter {
 };
 void tree_iter_init(struct tree_iter *it, const struct tree_inode *dir);
 struct tree_dirent *tree_iter_next(struct tree_iter *it);
-
-#endif

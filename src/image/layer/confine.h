@@ -5,8 +5,7 @@
  * no descriptors except those it is given; and limits on memory and file size. It dies with its
  * parent, and reports its result in one record on a pipe.
  */
-#ifndef MSB_IMAGE_LAYER_CONFINE_H
-#define MSB_IMAGE_LAYER_CONFINE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -23,5 +22,3 @@ int confine_process(const char *name, pid_t parent, const int *keep, size_t n, u
 int confine_collect(pid_t *pid, int fd, void *record, size_t n, struct err *e);
 /* Takes over an error that is part of a record, without trusting it to be text. */
 int confine_error(struct err *from, struct err *e);
-
-#endif

@@ -10,8 +10,7 @@
  * 3. The caller installs the filter on itself.
  * 4. convert_run() does the work with the system calls listed beside the code.
  */
-#ifndef MSB_IMAGE_LAYER_CONVERT_H
-#define MSB_IMAGE_LAYER_CONVERT_H
+#pragma once
 
 #include <locale.h>
 #include <stdbool.h>
@@ -56,5 +55,3 @@ int convert_start(struct convert *c, int (*confine)(void)); /* -errno */
 int convert_run(struct convert *c, struct convert_made *ret, struct err *e);
 /* Also ends the thread, which may first wait for in_fd to give bytes or end. */
 void convert_free(struct convert *c);
-
-#endif

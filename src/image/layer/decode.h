@@ -5,8 +5,7 @@
  * ask for is bounded: gzip's window is 32 KiB, zstd's is limited to
  * DECODE_WINDOW_LOG, which is what the zstd tool itself accepts.
  */
-#ifndef MSB_IMAGE_LAYER_DECODE_H
-#define MSB_IMAGE_LAYER_DECODE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,5 +57,3 @@ int decoder_init(struct decoder *d, int fd); /* -ENOMEM; reads nothing yet */
 void decoder_free(struct decoder *d);        /* harmless twice */
 /* Fills p; fewer than n bytes only at the end of the stream. */
 ssize_t decoder_read(struct decoder *d, void *p, size_t n, struct err *e);
-
-#endif

@@ -10,8 +10,7 @@
  * are inline, longer ones are padded to a block, since the metadata of each image that uses the
  * layer repeats what is inline.
  */
-#ifndef MSB_IMAGE_LAYER_LAYER_H
-#define MSB_IMAGE_LAYER_LAYER_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -54,5 +53,3 @@ struct layer_progress {
  * file's content is undefined and the error names the layer. Safe to call from several threads. */
 int layer_convert(struct stream *in, const struct layer_want *want, int out_fd, int spool_dirfd,
                   struct layer_progress *progress, struct layer_made *ret, struct err *e);
-
-#endif

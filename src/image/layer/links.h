@@ -4,8 +4,7 @@
  * at that name, the one that refers to the old file must come first. Otherwise they are sorted by
  * name: the same links come out in the same order.
  */
-#ifndef MSB_IMAGE_LAYER_LINKS_H
-#define MSB_IMAGE_LAYER_LINKS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -23,5 +22,3 @@ struct layer_links {
 int layer_links_add(struct layer_links *l, const char *path, const char *target); /* -ENOMEM */
 int layer_links_sort(struct layer_links *l);                                      /* -ENOMEM */
 void layer_links_free(struct layer_links *l);
-
-#endif

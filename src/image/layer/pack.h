@@ -1,7 +1,6 @@
 /* A stored layer as the blob that a registry holds: its tar, compressed by gzip, which all of them
  * and all their clients know. The same layer gives the same bytes. */
-#ifndef MSB_IMAGE_LAYER_PACK_H
-#define MSB_IMAGE_LAYER_PACK_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -19,5 +18,3 @@ struct layer_blob {
 /* layer_fd: a layer's file; out_fd: an empty file. *cancel (may be NULL): -EINTR. */
 int layer_pack(int layer_fd, int out_fd, const atomic_bool *cancel, struct layer_blob *ret,
                struct err *e);
-
-#endif

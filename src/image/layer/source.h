@@ -5,8 +5,7 @@
  * directory; only when no image exists for the key are contents read. An archive is read once, from
  * front to end.
  */
-#ifndef MSB_IMAGE_LAYER_SOURCE_H
-#define MSB_IMAGE_LAYER_SOURCE_H
+#pragma once
 
 #include <locale.h>
 #include <stdbool.h>
@@ -61,5 +60,3 @@ int source_tar_load(struct source_tar *s, struct tree *t, struct erofs_writer *w
 /* Whether an extended attribute of the host or an archive goes into an image. Host labels
  * (SELinux, IMA), overlayfs's own marks and ours do not. */
 bool source_wants_xattr(const char *name);
-
-#endif

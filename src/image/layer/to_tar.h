@@ -5,8 +5,7 @@
  * directories are left out. Converting the tar gives the same EROFS file again, and so the same
  * tar: saving is stable.
  */
-#ifndef MSB_IMAGE_LAYER_TO_TAR_H
-#define MSB_IMAGE_LAYER_TO_TAR_H
+#pragma once
 
 #include "image/tar/write.h"
 #include "util/err.h"
@@ -15,5 +14,3 @@
 int layer_write_tar(int fd, struct tar_out *o, struct err *e);
 /* The digest and length of the tar. */
 int layer_measure_tar(int fd, struct digest *ret, uint64_t *ret_size, struct err *e);
-
-#endif

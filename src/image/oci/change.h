@@ -5,13 +5,10 @@
  *     EXPOSE, VOLUME    several, or for VOLUME ["/a", "/b"]
  *     USER, WORKDIR, STOPSIGNAL
  */
-#ifndef MSB_IMAGE_OCI_CHANGE_H
-#define MSB_IMAGE_OCI_CHANGE_H
+#pragma once
 
 #include "util/err.h"
 #include "util/json.h"
 
 /* config: the document's "config". -EINVAL (e set) when the instruction is not one of these. */
 int oci_change(json_t *config, const char *instruction, struct err *e);
-
-#endif

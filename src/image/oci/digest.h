@@ -1,6 +1,5 @@
 /* Names of content: "sha256:" and 64 lower-case hex digits. No other algorithm is accepted. */
-#ifndef MSB_IMAGE_OCI_DIGEST_H
-#define MSB_IMAGE_OCI_DIGEST_H
+#pragma once
 
 #include <openssl/sha.h>
 #include <stdbool.h>
@@ -36,5 +35,3 @@ struct hasher {
 void hasher_init(struct hasher *h);
 void hasher_update(struct hasher *h, const void *p, size_t n);
 struct digest hasher_finish(struct hasher *h);
-
-#endif

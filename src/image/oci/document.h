@@ -1,6 +1,5 @@
 /* Documents of images that we put together ourselves: saved, committed and pushed ones. */
-#ifndef MSB_IMAGE_OCI_DOCUMENT_H
-#define MSB_IMAGE_OCI_DOCUMENT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -45,5 +44,3 @@ int oci_document_config(struct oci_document *ret, json_t *config, const struct o
 int oci_document_manifest(struct oci_document *ret, const struct oci_document *config,
                           const struct oci_layer *layers, size_t n, json_t *annotations,
                           struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* An image's defaults for the commands that run in it. */
-#ifndef MSB_IMAGE_OCI_IMAGE_CONFIG_H
-#define MSB_IMAGE_OCI_IMAGE_CONFIG_H
+#pragma once
 
 /* Lists are NULL-terminated arrays and never NULL once the image is resolved; strings may be NULL
  * where the image does not set them. For directories and tars all is empty. */
@@ -18,5 +17,3 @@ struct image_config {
 /* All lists empty; -ENOMEM. */
 int image_config_init(struct image_config *c);
 void image_config_free(struct image_config *c); /* harmless twice, and on zeros */
-
-#endif

@@ -1,6 +1,5 @@
 /* Untrusted JSON: loaded within bounds, with checked access. */
-#ifndef MSB_IMAGE_OCI_JSON_H
-#define MSB_IMAGE_OCI_JSON_H
+#pragma once
 
 #include <stddef.h>
 
@@ -30,5 +29,3 @@ json_t *digest_json(const struct digest *d); /* its text */
 
 /* "'size' has the wrong type or is out of range" */
 int oci_json_bad(const char *key, struct err *e);
-
-#endif

@@ -4,8 +4,7 @@
  * JSON: sizes, counts and strings are bounded here, and what comes out is safe to use as it is.
  * Unknown fields are ignored, as the formats demand.
  */
-#ifndef MSB_IMAGE_OCI_OCI_H
-#define MSB_IMAGE_OCI_OCI_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -103,5 +102,3 @@ void oci_config_free(struct oci_config *c);
  * layers), and the image is for the wanted platform. */
 int oci_check(const struct oci_manifest *m, const struct oci_config *c,
               const struct oci_platform *want, struct err *e);
-
-#endif

@@ -6,8 +6,7 @@
  * names a registry when it has a dot, a colon, or is "localhost". Without tag and digest the tag is
  * "latest"; with both, the digest decides.
  */
-#ifndef MSB_IMAGE_OCI_REFERENCE_H
-#define MSB_IMAGE_OCI_REFERENCE_H
+#pragma once
 
 #include "image/oci/digest.h"
 #include "util/err.h"
@@ -31,5 +30,3 @@ void reference_free(struct reference *r);
 char *reference_full(const struct reference *r);
 /* The spelling that people use: "alpine:3", "ghcr.io/a/b:1". malloc'd. */
 char *reference_familiar(const struct reference *r);
-
-#endif

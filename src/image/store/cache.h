@@ -10,8 +10,7 @@
  * 2. The builder of `key` holds its lock, and looks for the result again once it has the lock.
  * 3. An .img whose lock can be taken was left by a dead builder; the next one removes it.
  */
-#ifndef MSB_IMAGE_STORE_CACHE_H
-#define MSB_IMAGE_STORE_CACHE_H
+#pragma once
 
 #include <dirent.h>
 #include <stddef.h>
@@ -83,5 +82,3 @@ void cache_build_end(struct cache_build *b);
     {                           \
         .lock_fd = -1, .fd = -1 \
     }
-
-#endif

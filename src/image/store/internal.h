@@ -1,6 +1,5 @@
 /* What the parts of the image store share. */
-#ifndef MSB_IMAGE_STORE_INTERNAL_H
-#define MSB_IMAGE_STORE_INTERNAL_H
+#pragma once
 
 #include <sys/file.h>
 
@@ -15,5 +14,3 @@ int store_open_layer(int layers_fd, const struct digest *diff_id, uint64_t *ret_
 
 /* A document that has the digest it is named by, malloc'd, NUL-terminated; -ENOENT. */
 int store_read_doc(int docs_fd, const struct digest *d, size_t max, char **ret, size_t *ret_len);
-
-#endif

@@ -1,8 +1,7 @@
 /* Locks by name in a directory, for work that should be done once: the second process waits for the
  * first and then finds the result. The kernel drops a lock when its holder dies, so a lock file
  * that nobody holds marks work that was interrupted. */
-#ifndef MSB_IMAGE_STORE_LOCK_H
-#define MSB_IMAGE_STORE_LOCK_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -11,5 +10,3 @@
 int lock_take(int dirfd, const char *name, bool wait);
 /* Removes the lock file, then lets go. */
 void lock_drop(int dirfd, const char *name, int fd);
-
-#endif

@@ -3,8 +3,7 @@
  * What is read back is bounded and checked like untrusted input. An invalid record is -ENOENT, the
  * same as none.
  */
-#ifndef MSB_IMAGE_STORE_RECORD_H
-#define MSB_IMAGE_STORE_RECORD_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -52,5 +51,3 @@ int ref_parse(const char *name, const char *file, size_t len, char **ret_referen
  * tag has no meaning, and is left out. */
 char *ref_spelling(const struct reference *ref);
 void ref_name(const char *spelling, char name[RECORD_NAME_SIZE]);
-
-#endif

@@ -21,8 +21,7 @@
  *    (a pull that skips a layer, a sandbox whose spec is not on disk yet) holds the shared one.
  * 4. A damaged record, document or file counts as missing: the next pull makes it again.
  */
-#ifndef MSB_IMAGE_STORE_STORE_H
-#define MSB_IMAGE_STORE_STORE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -157,5 +156,3 @@ struct image_disk {
 int image_disk_open(const char *cache_dir, const char *digest, struct image_disk *ret,
                     struct err *e);
 void image_disk_close(struct image_disk *d); /* harmless twice */
-
-#endif

@@ -4,8 +4,7 @@
  * template in the cache. A new layer is a clone of it: by reflink where the
  * host's file system can, else by copying the few blocks that hold anything.
  */
-#ifndef MSB_IMAGE_STORE_UPPER_H
-#define MSB_IMAGE_STORE_UPPER_H
+#pragma once
 
 #include <stdint.h>
 
@@ -27,5 +26,3 @@ int upper_grow(int dirfd, const char *name, uint64_t size, struct err *e);
 
 /* The program that formats them; without a path where only PATH may have it. */
 const char *upper_mke2fs(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* Reading tar headers. */
-#ifndef MSB_IMAGE_TAR_FORMAT_H
-#define MSB_IMAGE_TAR_FORMAT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,5 +12,3 @@ int tar_number(const char *p, size_t n, uint64_t *ret);
 bool tar_checksum_fits(const struct tar_header *h);
 /* The block after the last entry. */
 bool tar_is_zero(const struct tar_header *h);
-
-#endif

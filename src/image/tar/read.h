@@ -12,8 +12,7 @@
  *    no tool writes them, and readers disagree about their meaning.
  * 4. Sparse files are refused, and entries of unknown types skipped.
  */
-#ifndef MSB_IMAGE_TAR_READ_H
-#define MSB_IMAGE_TAR_READ_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -61,5 +60,3 @@ int tar_bad_entry(struct tar_reader *r, const char *why);
 
 /* Cleans a path in place as above; -EPERM if there is a "..". */
 int tar_clean_path(char *path);
-
-#endif

@@ -7,8 +7,7 @@
  * 2. A name that appears twice is refused: no tool writes that.
  * 3. Directories, devices and FIFOs are skipped.
  */
-#ifndef MSB_IMAGE_TAR_SCAN_H
-#define MSB_IMAGE_TAR_SCAN_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -41,5 +40,3 @@ void tar_members_free(struct tar_members *m);
 
 /* The file that a name stands for, links followed inside the archive; NULL when there is none. */
 const struct tar_member *tar_find(const struct tar_members *m, const char *name);
-
-#endif

@@ -3,8 +3,7 @@
  * The same entries give the same bytes: times, owners and order are the caller's, nothing is taken
  * from the host. Output is buffered, and hashed on the way if asked.
  */
-#ifndef MSB_IMAGE_TAR_WRITE_H
-#define MSB_IMAGE_TAR_WRITE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ int tar_put_padding(struct tar_out *o, uint64_t size);
 int tar_put_end(struct tar_out *o);
 /* A whole file: mode 0644, owned by root, with time 0. */
 int tar_put_file(struct tar_out *o, const char *path, const void *p, size_t n);
-
-#endif

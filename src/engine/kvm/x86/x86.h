@@ -1,6 +1,5 @@
 /* Internals of the x86 port, which tests check one by one. */
-#ifndef MSB_ENGINE_KVM_X86_H
-#define MSB_ENGINE_KVM_X86_H
+#pragma once
 
 #include "virtio/guest_mem.h"
 
@@ -45,5 +44,3 @@ void x86_cpuid_filter(struct x86_cpuid *c, unsigned id, unsigned n_cpus, int dea
 
 /* Physical address bits; 36 if they are not listed. */
 unsigned x86_address_bits(const struct x86_cpuid *c);
-
-#endif
