@@ -21,12 +21,13 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SAFE (MS_NOSUID | MS_NODEV | MS_NOEXEC)
 #define GROUPS "/sys/fs/cgroup"
 
-enum { PORTS_TRIED = 256, KEPT_FROM = 512, MOUNTS_MAX = 64 };
+enum { PORTS_TRIED = 256, KEPT_FROM = 512, MOUNTS_MAX = 64, REMOVE_TRIES = 100 };
 
 /* From <linux/mount.h>, which musl does not include. */
 enum { TREE_CLONE = 1, TREE_CLOEXEC = O_CLOEXEC, TREE_RECURSIVE = 0x8000, MOVE_FROM_FD = 4 };
@@ -260,24 +261,52 @@ static int make_group(const struct config *cfg, uint32_t number, struct err *e)
     return fd < 0 ? err_sys(e, errno, "cannot open the container's cgroup") : fd;
 }
 
+/* What is left of it, if it was in the pid namespace of another, ends here. */
 static void on_gone(uint32_t number)
 {
+    const struct timespec pause = {.tv_nsec = 1000000};
     char path[PATH_MAX];
+    group_path(number, "cgroup.kill", path, sizeof(path));
+    (void)file_write(path, "1", 1, 0);
     group_path(number, "", path, sizeof(path));
-    (void)rmdir(path);
+    for (int i = 0; rmdir(path) < 0 && errno == EBUSY && i < REMOVE_TRIES; i++)
+        (void)nanosleep(&pause, NULL);
     (void)syncfs(pod->pod_fd); /* what it wrote through mappings */
+}
+
+/* Our next children are in the pid namespace of that process. */
+static int enter_pids(pid_t of)
+{
+    AUTO_CLOSE int fd = (int)syscall(SYS_pidfd_open, of, 0);
+    return fd < 0 ? -1 : setns(fd, CLONE_NEWPID);
+}
+
+static pid_t find_process(const struct server *srv, uint32_t number)
+{
+    for (const struct session *s = srv->sessions; number && s; s = s->next)
+        if (s->container == number)
+            return s->pid;
+    return number ? -1 : getpid();
 }
 
 /* Its namespaces are copied from ours: the first root is found as our working directory, since a
  * descriptor would lead to the mounts of ours. */
-static pid_t clone_from_first_root(const struct config *cfg)
+static pid_t clone_from_first_root(const struct server *srv, const struct config *cfg)
 {
-    unsigned long flags = CLONE_NEWPID | CLONE_NEWNS | (cfg->hostname ? CLONE_NEWUTS : 0) | SIGCHLD;
+    bool own = cfg->pids_of == OWN_PIDS;
+    unsigned long flags =
+        CLONE_NEWNS | (own ? CLONE_NEWPID : 0) | (cfg->hostname ? CLONE_NEWUTS : 0) | SIGCHLD;
     if (fchdir(pod->tools_fd) < 0)
         return -1;
-    pid_t pid = (pid_t)syscall(SYS_clone, flags, 0, 0, 0, 0);
-    if (pid != 0)
-        (void)!chdir("/");
+    pid_t pid = own || enter_pids(find_process(srv, cfg->pids_of)) == 0
+                    ? (pid_t)syscall(SYS_clone, flags, 0, 0, 0, 0)
+                    : -1;
+    if (pid == 0)
+        return 0;
+    int code = errno;
+    (void)enter_pids(getpid());
+    (void)!chdir("/");
+    errno = code;
     return pid;
 }
 
@@ -292,7 +321,7 @@ static int listen_somewhere(struct err *e)
 }
 
 /* The new process's pid; -errno. */
-static pid_t start(const struct config *cfg, struct err *e)
+static pid_t start(const struct server *srv, const struct config *cfg, struct err *e)
 {
     int pipe_fd[2];
     struct report rep = {0};
@@ -302,7 +331,7 @@ static pid_t start(const struct config *cfg, struct err *e)
         return group;
     if (pipe2(pipe_fd, O_CLOEXEC) < 0)
         return err_sys(e, errno, "cannot open a pipe");
-    pid_t pid = clone_from_first_root(cfg);
+    pid_t pid = clone_from_first_root(srv, cfg);
     if (pid == 0)
         container_main(
             cfg,
@@ -330,7 +359,7 @@ static void on_container(struct session *s, const struct proto_frame *f)
         session_fail(s, PROTO_FAIL_OTHER, r < 0 ? -r : EPROTO, "malformed CONTAINER");
         return;
     }
-    pid_t pid = start(&cfg, &e);
+    pid_t pid = start(s->srv, &cfg, &e);
     config_free(&cfg);
     if (pid < 0) {
         on_gone(last_number);

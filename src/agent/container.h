@@ -1,9 +1,9 @@
 /* Containers of a pod: several process trees in one guest, with one network.
  *
  * A container is a child of PID 1 that serves sessions as PID 1 does (server.h), on a vsock port of its
- * own. It is the first process of a pid namespace, so nothing of the container outlives it; it has a
- * mount and cgroup namespace, a host name if it was given one, and the pod's network and
- * IPC. Its root is a tree of the pod's share, with what is mounted there (PROTO_TREE); the host has
+ * own. It is the first process of a pid namespace, or in that of another one, if it was told so; nothing
+ * of the container outlives it. It has a mount and cgroup namespace, a host name if it was given one,
+ * and the pod's network and IPC. Its root is a tree of the pod's share, with what is mounted there (PROTO_TREE); the host has
  * given it no other one, and the guest's kernel keeps containers apart from each other.
  *
  * The session that asked for it is its life: see PROTO_CONTAINER.

@@ -385,6 +385,7 @@ static const struct field_spec config_fields[] = {
     {F_PIDS_MAX, offsetof(struct config, pids_max), U32},
     {F_NAME, offsetof(struct config, tree), TEXT},
     {F_OPTIONS, offsetof(struct config, options), U32},
+    {F_PIDS_OF, offsetof(struct config, pids_of), U32},
     {F_THP, offsetof(struct config, thp), TEXT},
     {F_INIT, offsetof(struct config, init), TEXT},
 };
@@ -411,7 +412,7 @@ int config_parse(struct config *c, const struct proto_frame *f)
 {
     struct arena a;
     size_t mounts, scripts, texts;
-    *c = (struct config){.caps = UINT64_MAX};
+    *c = (struct config){.caps = UINT64_MAX, .pids_of = OWN_PIDS};
     if (count_fields(f, F_MOUNT, &mounts) < 0 || count_fields(f, F_SCRIPT, &scripts) < 0 ||
         count_lists(&config_shape, f, &texts) < 0)
         return -EPROTO;

@@ -91,6 +91,8 @@ struct req_net {
     size_t messages_len;
 };
 
+#define OWN_PIDS UINT32_MAX
+
 struct config {
     struct req_common c;
     char *hostname; /* NULL when absent, like the next two */
@@ -116,8 +118,8 @@ struct config {
     size_t nmasked, nfixed;
     int tools_fd, pod_fd; /* of a pod: the first root, and the share of its containers; else 0 */
     /* CONTAINER */
-    char *tree; /* NULL in CONFIG */
-    uint32_t options;
+    char *tree;                /* NULL in CONFIG */
+    uint32_t options, pids_of; /* F_PIDS_OF, or OWN_PIDS */
     char **limits;
     size_t nlimits;
     uint32_t stop_signal; /* 0 = SIGTERM */

@@ -62,15 +62,21 @@ static int read_root(struct container_config *c, struct err *e)
 
 /* --- linux ----------------------------------------------------------------------------------- */
 
-static bool is_same_file(const char *one, const char *other)
+bool is_same_file(const char *one, const char *other)
 {
     struct stat a, b;
     return stat(one, &a) == 0 && stat(other, &b) == 0 && a.st_dev == b.st_dev &&
            a.st_ino == b.st_ino;
 }
 
+int refuse_namespace(const char *type, const char *path, const char *why, struct err *e)
+{
+    return err_set(e, ENOTSUP, "linux.namespaces: the %s namespace %s cannot be joined: %s", type,
+                   path, why);
+}
+
 /* A guest has pid, mount, cgroup and user namespaces of its own: to share those of another process
- * with it is impossible. */
+ * with it is impossible, unless that is in the same guest (pod_find()). */
 static int read_namespace(struct container_config *c, const json_t *n, struct err *e)
 {
     static const char *const known[OCI_NS_MAX] = {"network", "ipc", "uts"};
@@ -92,11 +98,11 @@ static int read_namespace(struct container_config *c, const json_t *n, struct er
     }
     if (!word_among("pid|mount|cgroup|user|time", type))
         return err_set(e, EINVAL, "linux.namespaces: unknown type '%.32s'", type ? type : "");
-    return path ? err_set(e, ENOTSUP,
-                          "linux.namespaces: the %s namespace %s cannot be joined: the container "
-                          "has a kernel of its own",
-                          type, path)
-                : 0;
+    if (strcmp(type, "pid") == 0)
+        c->ns.pids = path;
+    else if (path)
+        return refuse_namespace(type, path, OWN_KERNEL, e);
+    return 0;
 }
 
 /* Those of every container are there anyway. */

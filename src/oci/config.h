@@ -10,12 +10,15 @@
 #include "policy/rulebook.h"
 #include "spec/spec.h"
 
+#define OWN_KERNEL "the container has a kernel of its own"
+
 enum oci_namespace { OCI_NS_NET, OCI_NS_IPC, OCI_NS_UTS, OCI_NS_MAX };
 
 struct oci_namespaces {
     bool wanted[OCI_NS_MAX];
     const char *path[OCI_NS_MAX]; /* of one to join; NULL: a new one */
     bool entered[OCI_NS_MAX];     /* by the calling process: not all may make one */
+    const char *pids;             /* the pid namespace to join, in a pod; NULL: it has its own */
 };
 
 struct container_config {
@@ -32,6 +35,7 @@ struct container_config {
     bool sandbox;             /* a pod's first container, whose guest the others share */
     const char *pod;          /* the id of that one, as the caller says; NULL: it does not */
     bool in_kubernetes;       /* ... and it cannot be mistaken */
+    uint32_t pids_of; /* number in the pod of the container whose pid namespace ns.pids is */
 };
 #define AUTO_CONFIG CLEANUP(container_config_free)
 
@@ -41,6 +45,8 @@ int container_config_read(struct container_config *c, const char *bundle, const 
 void container_config_free(struct container_config *c);
 /* Once it is known whether it is in a pod's guest or has its own: what applies only there. */
 int container_config_settle(struct container_config *c, bool in_pod, struct err *e);
+int refuse_namespace(const char *type, const char *path, const char *why, struct err *e);
+bool is_same_file(const char *one, const char *other);
 /* What is kept of it in the state. NULL: out of memory. */
 json_t *container_config_state(const struct container_config *c);
 

@@ -52,15 +52,37 @@ static char *by_network(const struct oci_runtime *rt, const char *path)
     return NULL;
 }
 
-int pod_find(const struct oci_runtime *rt, const struct container_config *c, char **ret,
-             struct err *e)
+/* Which of the pod's containers has the pid namespace that the new one is to join. */
+static int find_pids(const struct oci_runtime *rt, const char *pod, struct container_config *c,
+                     struct err *e)
 {
-    *ret = NULL;
-    if (c->sandbox)
-        return 0;
-    *ret = by_name(rt, c->pod);
-    if (!*ret)
+    AUTO_STRLIST struct strlist ids = {0};
+    struct err ignored = {0};
+    int r = pod ? container_list(rt, &ids, e) : 0;
+    for (size_t i = 0; r == 0 && i < ids.n; i++) {
+        AUTO_CONTAINER struct oci_container one = CONTAINER_NONE;
+        char path[32];
+        if (container_open(rt, ids.v[i], &one, &ignored) < 0 || one.status == OCI_STOPPED)
+            continue;
+        const char *its = json_string_value(json_object_get(one.j, "pod"));
+        (void)snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)one.pid);
+        c->pids_of = (uint32_t)json_number_value(json_object_get(one.j, "number"));
+        if (strcmp(its ? its : one.id, pod) == 0 && is_same_file(path, c->ns.pids))
+            return 0;
+    }
+    return r < 0 ? r
+                 : refuse_namespace("pid", c->ns.pids,
+                                    pod ? "it is not that of a container in this pod" : OWN_KERNEL,
+                                    e);
+}
+
+int pod_find(const struct oci_runtime *rt, struct container_config *c, char **ret, struct err *e)
+{
+    *ret = c->sandbox ? NULL : by_name(rt, c->pod);
+    if (!*ret && !c->sandbox)
         *ret = by_network(rt, c->ns.path[OCI_NS_NET]);
+    if (c->ns.pids && (*ret || !c->in_kubernetes))
+        return find_pids(rt, *ret, c, e);
     if (*ret || !c->in_kubernetes)
         return 0;
     (void)err_set(e, ENOENT, "the pod '%.128s' of container '%s' has no guest", c->pod,
@@ -129,6 +151,8 @@ static int put_container(struct buf *out, const struct container_config *c)
     proto_str(&w, F_NAME, s->name);
     if (s->hostname && !c->ns.path[OCI_NS_UTS])
         proto_str(&w, F_HOSTNAME, s->hostname);
+    if (c->ns.pids)
+        proto_u32(&w, F_PIDS_OF, c->pids_of);
     proto_u32(&w, F_OPTIONS, s->mounts[0].options);
     for (size_t i = 1; i < s->n_mounts; i++)
         put_mount(&w, &s->mounts[i]);

@@ -12,9 +12,8 @@
 #include "oci/state.h"
 
 /* The container whose guest this one is to be in; NULL: it has its own. -ENOENT with *e set:
- * its caller says that there is one. */
-int pod_find(const struct oci_runtime *rt, const struct container_config *c, char **ret,
-             struct err *e);
+ * its caller says that there is one. Settles c->pids_of. */
+int pod_find(const struct oci_runtime *rt, struct container_config *c, char **ret, struct err *e);
 
 /* Has the pod's guest make the container, with `tree` as its files. The connection that it lives by;
  * *number is for pod_address(). dirfd: the pod's sandbox. */

@@ -335,6 +335,7 @@ enum proto_tag {
     /* CONTAINER */
     F_CONTAINER = 211, /* u32: its number */
     F_LIMIT = 212,     /* string "FILE=VALUE", of its cgroup; repeated */
+    F_PIDS_OF = 217,   /* u32: its pid namespace is that container's; 0: the guest's; absent: new */
 
     /* CONFIG: the rest of the guest */
     F_THP = 213,      /* string: always, madvise or never; transparent huge pages */

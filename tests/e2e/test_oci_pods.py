@@ -28,9 +28,10 @@ class Pod:
     def annotations(self, kind):
         return dict(zip(self.keys, (kind, self.name)))
 
-    def config(self, **config):
+    def config(self, pids=None, **config):
+        """pids: whose pid namespace it joins."""
         ns = [{"type": t, "path": f"/proc/{self.pid}/ns/{p}"} for t, p in (("network", "net"), ("ipc", "ipc"), ("uts", "uts"))]
-        linux = {"namespaces": [{"type": "pid"}, {"type": "mount"}, *ns], **config.pop("linux", {})}
+        linux = {"namespaces": [{"type": "pid", **({"path": f"/proc/{pids}/ns/pid"} if pids else {})}, {"type": "mount"}, *ns], **config.pop("linux", {})}
         root = dict(config.pop("root", {}))
         if "path" not in root:
             root["path"] = str(make_root(self.rt.dir / f"rootfs{self.rt.n}"))
@@ -76,8 +77,6 @@ def test_crio(runtime):
             kept.symlink_to(ns["path"])
             ns["path"] = str(kept)
     assert runtime.run(sh(boot), **more) == first
-    assert "cannot be joined" in runtime.refused(sh("true"), **pod.config(
-        linux={"namespaces": [{"type": "pid", "path": f"/proc/{pod.pid}/ns/pid"}]})), "shareProcessNamespace"
     runtime("delete", "--force", "crio")
     # A pod without such a container (drop_infra_ctr) has none that could share its guest.
     more["linux"] = {"namespaces": [{"type": "pid"}, {"type": "network"}]}
@@ -106,6 +105,48 @@ def test_apart(pod, tmp_path):
                          "urandom", "zero", "2"]
     pod.rt("kill", "one", "KILL")
     pod.rt("delete", "--force", "one")
+
+
+PS = "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline; echo; done"
+
+
+def test_shared_processes(pod, tmp_path):
+    """shareProcessNamespace: they see each other's processes, and each ends with its own only."""
+    left = "trap 'echo asked >/v/asked' USR1; echo $$ >/v/pid; setsid sleep 1234 & while :; do sleep 0.05; done"
+    volume = [{"destination": "/v", "type": "bind", "source": str(tmp_path), "options": ["rbind"]}]
+    pid = pod.create("worker", sh(left), mounts=volume, pids=pod.pid)
+    pod.rt("start", "worker")
+    see = lambda of=None: pod.run(sh(PS), pids=of)
+    wait_for(lambda: (tmp_path / "pid").exists() and "sleep 1234" in see(pod.pid))
+    assert "sleep 1000" in see(pod.pid), "the pod's first"
+    assert "sleep 1000" in pod.rt("exec", "worker", "/bin/sh", "-c", PS).out
+    assert not {"sleep 1000", "sleep 1234"} & {line.strip() for line in see().splitlines()}, "its own namespace"
+    pod.run(sh(f"kill -USR1 {(tmp_path / 'pid').read_text()}"), pids=pod.pid)
+    wait_for(lambda: (tmp_path / "asked").exists())
+    pod.rt("kill", "worker", "KILL")
+    assert reap(pid) == 137
+    assert "sleep 1234" not in see(pod.pid) and "sleep 1000" in see(pod.pid)
+    assert pod.rt.status(pod.name) == "running"
+    pod.rt("delete", "worker")
+    assert "container-" not in pod.rt("exec", pod.name, "/bin/ls", "/sys/fs/cgroup").out
+
+
+def test_processes_of_another(pod):
+    """A container that looks at one other (kubectl debug --target), and ends with it."""
+    target = pod.create("target", sh("exec sleep 2345"))
+    pod.rt("start", "target")
+    seen = pod.run(sh(PS), pids=target)
+    assert "sleep 2345" in seen and "sleep 1000" not in seen
+    debug = pod.create("debug", sh("sleep 3456; :"), pids=target)
+    pod.rt("start", "debug")
+    wait_for(lambda: "sleep 3456" in pod.rt("exec", "target", "/bin/sh", "-c", PS).out)
+    pod.rt("kill", "target", "KILL")
+    assert (reap(target), reap(debug)) == (137, 137)
+    pod.rt("delete", "target")
+    pod.rt("delete", "debug")
+    assert "not that of a container in this pod" in pod.rt.refused(sh("true"), **pod.config(pids=os.getpid()))
+    assert "a kernel of its own" in pod.rt.refused(sh("true"), linux={
+        "namespaces": [{"type": "pid", "path": f"/proc/{pod.pid}/ns/pid"}]})
 
 
 def test_together(pod, tmp_path):
