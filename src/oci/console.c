@@ -5,26 +5,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <termios.h>
 #include <unistd.h>
-
-static int connect_to(const char *path, struct err *e)
-{
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    if (strlen(path) >= sizeof(a.sun_path))
-        return err_set(e, ENAMETOOLONG, "the path of --console-socket is too long: %s", path);
-    (void)snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
-    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
-        return err_sys(e, errno, "cannot connect to --console-socket %s", path);
-    return steal_fd(&fd);
-}
 
 /* Bytes go through as they are: the terminal that acts on them is the guest's. */
 static int make_raw(int fd)
@@ -40,9 +25,9 @@ int console_take(const char *socket_path, unsigned rows, unsigned cols, struct e
 {
     const struct winsize size = {.ws_row = (unsigned short)rows, .ws_col = (unsigned short)cols};
     char name[64];
-    AUTO_CLOSE int sock = connect_to(socket_path, e);
+    AUTO_CLOSE int sock = connect_at(socket_path);
     if (sock < 0)
-        return sock;
+        return err_sys(e, -sock, "cannot connect to --console-socket %s", socket_path);
     AUTO_CLOSE int master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
     if (master < 0 || grantpt(master) < 0 || unlockpt(master) < 0 ||
         ptsname_r(master, name, sizeof(name)) != 0)

@@ -4,6 +4,7 @@
 #include "jail/jail.h"
 #include "util/cleanup.h"
 #include "util/process.h"
+#include "util/sock.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -15,7 +16,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -140,14 +140,6 @@ static int listen_on(int family)
     return steal_fd(&fd);
 }
 
-static int connect_agent(int agent)
-{
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    (void)snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d", agent);
-    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    return fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 ? -errno : steal_fd(&fd);
-}
-
 static void __attribute__((noreturn)) carry(int agent, int conn)
 {
     struct sockaddr_in6 at = {0}; /* the port is at the same place in both */
@@ -157,7 +149,9 @@ static void __attribute__((noreturn)) carry(int agent, int conn)
     if (getsockname(conn, (struct sockaddr *)&at, &len) < 0)
         _exit(1);
     const struct session_request req = {.port = ntohs(at.sin6_port)};
-    int sock = connect_agent(agent);
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", agent);
+    int sock = connect_at(path);
     if (sock < 0 || dup2(conn, 0) < 0 || dup2(conn, 1) < 0)
         _exit(1);
     (void)close(conn);

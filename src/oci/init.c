@@ -28,7 +28,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 enum {
@@ -225,13 +224,11 @@ static void __attribute__((noreturn)) end_with(const struct life *l, int code)
 
 static int connect_agent(const struct life *l)
 {
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    (void)snprintf(a.sun_path, sizeof(a.sun_path), "%d", l->agent);
-    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || fchdir(l->fds) < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
-        return -errno;
+    char path[16];
+    (void)snprintf(path, sizeof(path), "%d", l->agent);
+    AUTO_CLOSE int fd = fchdir(l->fds) < 0 ? -errno : connect_at(path);
     (void)!chdir("/");
-    int r = pod_address(fd, l->number);
+    int r = fd < 0 ? fd : pod_address(fd, l->number);
     return r < 0 ? r : steal_fd(&fd);
 }
 
@@ -412,10 +409,9 @@ void booter_main(const struct oci_init *in, bool in_group, int sock)
 
 int init_start_command(const struct oci_container *c, struct err *e)
 {
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    (void)snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/" START_SOCK, c->dirfd);
-    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
-        return err_sys(e, errno, "cannot reach the process of container '%s'", c->id);
-    return report_receive(fd, NULL, e);
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d/" START_SOCK, c->dirfd);
+    AUTO_CLOSE int fd = connect_at(path);
+    return fd < 0 ? err_sys(e, -fd, "cannot reach the process of container '%s'", c->id)
+                  : report_receive(fd, NULL, e);
 }

@@ -5,6 +5,7 @@
 #include "util/cleanup.h"
 #include "util/diag.h"
 #include "util/fs.h"
+#include "util/sock.h"
 #include "util/text.h"
 
 #include <errno.h>
@@ -13,9 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 
 int sandbox_dir_make(const struct store *s, const char *name, int *ret_dirfd, struct err *e)
 {
@@ -323,13 +322,7 @@ int sandbox_connect(int dirfd)
         return -errno;
     if (!S_ISSOCK(st.st_mode))
         return -ECONNREFUSED;
-    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return -errno;
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    (void)snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d", there);
-    while (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
-        if (errno != EINTR)
-            return -errno;
-    return steal_fd(&fd);
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", there);
+    return connect_at(path);
 }

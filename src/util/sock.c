@@ -9,10 +9,28 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+static int address_of(struct sockaddr_un *a, const char *path)
+{
+    *a = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int n = snprintf(a->sun_path, sizeof(a->sun_path), "%s", path);
+    return n < (int)sizeof(a->sun_path) ? 0 : -ENAMETOOLONG;
+}
+
+int connect_at(const char *path)
+{
+    struct sockaddr_un a;
+    int r = address_of(&a, path);
+    AUTO_CLOSE int fd = r < 0 ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    while (r == 0 && (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0))
+        if (fd < 0 || errno != EINTR)
+            return -errno;
+    return r < 0 ? r : steal_fd(&fd);
+}
+
 int listen_at(const char *path, int backlog)
 {
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    if (snprintf(a.sun_path, sizeof(a.sun_path), "%s", path) >= (int)sizeof(a.sun_path))
+    struct sockaddr_un a;
+    if (address_of(&a, path) < 0)
         return -ENAMETOOLONG;
     AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)

@@ -10,6 +10,9 @@
  * Close-on-exec, non-blocking. -errno on failure. Changes the process's umask for a moment. */
 int listen_at(const char *path, int backlog);
 
+/* A stream connection to it; -errno. */
+int connect_at(const char *path);
+
 /* Two connected sockets that keep message boundaries (SOCK_SEQPACKET), close-on-exec. */
 int packet_pair(int *ret_here, int *ret_there, struct err *e);
 /* As recv(), whatever signals come. */

@@ -14,9 +14,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 /* #syscalls:reaper_reduced close poll pidfd_open pidfd_send_signal */
@@ -80,17 +78,16 @@ static int open_files(struct desk *d, const struct engine_params *p, struct err 
 /* A socket that listens, for the device, and a connection to it, for the kernel. */
 static int open_device(struct desk *d, size_t i, int *listen_fd)
 {
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    (void)snprintf(a.sun_path, sizeof(a.sun_path), "dev%zu", i);
-    (void)unlink(a.sun_path); /* of a start that was killed */
-    AUTO_CLOSE int listening = listen_at(a.sun_path, 1);
-    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    char path[32];
+    (void)snprintf(path, sizeof(path), "dev%zu", i);
+    (void)unlink(path); /* of a start that was killed */
+    AUTO_CLOSE int listening = listen_at(path, 1);
     if (listening < 0)
         return listening;
-    int r = fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 ? -errno : 0;
-    (void)unlink(a.sun_path);
-    if (r < 0)
-        return r;
+    AUTO_CLOSE int fd = connect_at(path);
+    (void)unlink(path);
+    if (fd < 0)
+        return fd;
     *listen_fd = steal_fd(&listening);
     d->device_fd[d->n_devices++] = steal_fd(&fd);
     return 0;
