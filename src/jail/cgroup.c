@@ -23,8 +23,6 @@
 
 enum {
     PERIOD_US = 100000,
-    REAP_TRIES = 250,
-    REAP_PAUSE_NS = 2000000,
     MEMORY_SPARE = 512 * 1024 * 1024,
     PIDS_SPARE = 256,
     PID_BYTES = 512 * 1024,
@@ -32,7 +30,7 @@ enum {
 
 static const char *const controller[CGROUP_KINDS] = {"cpu", "memory", "pids"};
 
-static int write_file(const char *dir, const char *file, const char *text)
+int cgroup_write(const char *dir, const char *file, const char *text)
 {
     char path[PATH_MAX];
     if (snprintf(path, sizeof(path), "%s/%s", dir, file) >= (int)sizeof(path))
@@ -97,12 +95,12 @@ static int limit_cpu(const char *group, bool common, double cpus)
         quota = 1000;
     if (common) {
         (void)snprintf(text, sizeof(text), "%ld %d", quota, PERIOD_US);
-        return write_file(group, "cpu.max", text);
+        return cgroup_write(group, "cpu.max", text);
     }
     (void)snprintf(text, sizeof(text), "%d", PERIOD_US);
-    int r = write_file(group, "cpu.cfs_period_us", text);
+    int r = cgroup_write(group, "cpu.cfs_period_us", text);
     (void)snprintf(text, sizeof(text), "%ld", quota);
-    return r < 0 ? r : write_file(group, "cpu.cfs_quota_us", text);
+    return r < 0 ? r : cgroup_write(group, "cpu.cfs_quota_us", text);
 }
 
 static int limit(enum cgroup_kind k, const char *group, bool common, const struct cgroup_limits *l)
@@ -112,8 +110,8 @@ static int limit(enum cgroup_kind k, const char *group, bool common, const struc
         return limit_cpu(group, common, l->cpus);
     (void)snprintf(text, sizeof(text), "%" PRIu64, k == CGROUP_MEMORY ? l->memory : l->pids);
     if (k == CGROUP_PIDS)
-        return write_file(group, "pids.max", text);
-    return write_file(group, common ? "memory.max" : "memory.limit_in_bytes", text);
+        return cgroup_write(group, "pids.max", text);
+    return cgroup_write(group, common ? "memory.max" : "memory.limit_in_bytes", text);
 }
 
 static bool wanted(enum cgroup_kind k, const struct cgroup_limits *l)
@@ -143,7 +141,7 @@ static char *common_group(struct place *p, const struct cgroup_limits *l, const 
         char text[16];
         (void)snprintf(text, sizeof(text), "+%s", controller[k]);
         if (wanted((enum cgroup_kind)k, l)) /* if it fails: it may be enabled already */
-            (void)write_file(p->common, "cgroup.subtree_control", text);
+            (void)cgroup_write(p->common, "cgroup.subtree_control", text);
     }
     return group;
 }
@@ -221,7 +219,7 @@ void cgroup_put(struct cgroups *g, pid_t pid)
 {
     char text[32];
     (void)snprintf(text, sizeof(text), "%d", (int)pid);
-    int r = g->path && g->fd < 0 ? write_file(g->path, "cgroup.procs", text) : 0;
+    int r = g->path && g->fd < 0 ? cgroup_write(g->path, "cgroup.procs", text) : 0;
     if (r < 0)
         set_errors(g, NULL, r);
 }
@@ -235,10 +233,10 @@ void cgroup_free(struct cgroups *g)
 
 /* A process stays in its group until its parent has reaped it, and a monitor's parent is init: give
  * it a moment. */
-static void remove_group(const char *group)
+void cgroup_remove(const char *group, int tries)
 {
-    struct timespec pause = {.tv_nsec = REAP_PAUSE_NS};
-    for (int i = 0; i < REAP_TRIES && rmdir(group) < 0 && errno == EBUSY; i++)
+    struct timespec pause = {.tv_nsec = CGROUP_PAUSE_NS};
+    for (int n = 1; rmdir(group) < 0 && errno == EBUSY && n < tries; n++)
         (void)nanosleep(&pause, NULL);
 }
 
@@ -291,6 +289,6 @@ void cgroup_forget(int dirfd)
 {
     AUTO_FREE char *group = noted_group(dirfd);
     if (group)
-        remove_group(group);
+        cgroup_remove(group, CGROUP_TRIES);
     (void)unlinkat(dirfd, NOTE_FILE, 0);
 }

@@ -51,3 +51,9 @@ bool cgroup_has_cpus(int dirfd); /* whether that can be done */
 
 /* Removes the group recorded in dirfd, if there is one and it is empty. */
 void cgroup_forget(int dirfd);
+
+/* Of any group, by its path: writes to a file of it; -errno. Removes it, trying that often while
+ * somebody ends in it. */
+int cgroup_write(const char *group, const char *file, const char *text);
+enum { CGROUP_TRIES = 250, CGROUP_PAUSE_NS = 2000000 };
+void cgroup_remove(const char *group, int tries);

@@ -22,23 +22,12 @@
 
 enum {
     VALUE_MAX = 4096,
-    REMOVE_TRIES = 250, /* 2 ms apart: a process is there until it is reaped */
-    REMOVE_PAUSE_NS = 2000000,
-    FREEZE_TRIES = 500, /* the same */
+    FREEZE_TRIES = 500,
     SHARES_MAX = 262144,
     WEIGHT_MAX = 10000,
 };
 
 /* --- files ----------------------------------------------------------------------------------- */
-
-static int put(const char *dir, const char *file, const char *text)
-{
-    char path[PATH_MAX];
-    if (snprintf(path, sizeof(path), "%s/%s", dir, file) >= (int)sizeof(path))
-        return -ENAMETOOLONG;
-    AUTO_CLOSE int fd = open(path, O_WRONLY | O_CLOEXEC);
-    return fd < 0 ? -errno : write_all(fd, text, strlen(text));
-}
 
 static bool get(const char *dir, const char *file, char *to, size_t size)
 {
@@ -113,7 +102,7 @@ static void inherit(const char *dir, const char *file)
     *strrchr(above, '/') = '\0';
     if (get(dir, file, value, sizeof(value)) || !get(above, file, value, sizeof(value)))
         return;
-    (void)put(dir, file, value);
+    (void)cgroup_write(dir, file, value);
 }
 
 /* Every directory on the way, as mkdir -p. */
@@ -132,7 +121,7 @@ static int make_path(const char *top, const char *path)
             for (const char *const *k =
                      (const char *const[]){"+cpu", "+memory", "+pids", "+cpuset", "+io", NULL};
                  *k; k++)
-                (void)put(dir, "cgroup.subtree_control", *k);
+                (void)cgroup_write(dir, "cgroup.subtree_control", *k);
         dir[at] = '/';
         dir[end] = '\0';
         if (mkdir(dir, 0755) < 0 && errno != EEXIST)
@@ -190,19 +179,16 @@ static int settle_path(const char *path, bool systemd, char *to, size_t size, st
 
 static void remove_groups(const json_t *groups, int tries)
 {
-    const struct timespec pause = {.tv_nsec = REMOVE_PAUSE_NS};
     for (size_t i = 0; i < json_array_size(groups); i++) {
         const char *dir = json_string_value(json_array_get(groups, i));
-        if (!dir || strncmp(dir, GROUP_ROOT "/", strlen(GROUP_ROOT) + 1) != 0)
-            continue;
-        for (int n = 1; rmdir(dir) < 0 && errno == EBUSY && n < tries; n++)
-            (void)nanosleep(&pause, NULL);
+        if (dir && strncmp(dir, GROUP_ROOT "/", strlen(GROUP_ROOT) + 1) == 0)
+            cgroup_remove(dir, tries);
     }
 }
 
 void group_remove(const json_t *groups)
 {
-    remove_groups(groups, REMOVE_TRIES);
+    remove_groups(groups, CGROUP_TRIES);
 }
 
 static int add_group(json_t *list, const char *top, const char *path)
@@ -321,7 +307,7 @@ static int limit(const json_t *groups, const char *v1, const char *v2, const cha
     bool lifted = strncmp(text, "max", 3) == 0;
     if (!file || (!dir && lifted)) /* what is not there limits nothing */
         return 0;
-    int r = dir ? put(dir, file, lifted && !common ? "-1" : text) : -ENOENT;
+    int r = dir ? cgroup_write(dir, file, lifted && !common ? "-1" : text) : -ENOENT;
     if (r == 0)
         return 0;
     (void)err_sys(e, -r, "cannot set %s to %s for the container", file, text);
@@ -445,9 +431,9 @@ int group_enter(const json_t *groups, struct err *e)
 {
     for (size_t i = 0; i < json_array_size(groups); i++) {
         const char *dir = json_string_value(json_array_get(groups, i));
-        int r = put(dir, "tasks", "0");
+        int r = cgroup_write(dir, "tasks", "0");
         if (r == -ENOENT)
-            r = put(dir, "cgroup.procs", "0");
+            r = cgroup_write(dir, "cgroup.procs", "0");
         if (r < 0)
             return err_sys(e, -r, "cannot enter the cgroup %s", dir);
     }
@@ -456,7 +442,7 @@ int group_enter(const json_t *groups, struct err *e)
 
 int group_freeze(const json_t *groups, bool freeze, struct err *e)
 {
-    const struct timespec pause = {.tv_nsec = REMOVE_PAUSE_NS};
+    const struct timespec pause = {.tv_nsec = CGROUP_PAUSE_NS};
     const char *dir = with_file(groups, "freezer.state");
     bool old = dir != NULL;
     if (!dir)
@@ -467,7 +453,7 @@ int group_freeze(const json_t *groups, bool freeze, struct err *e)
         return -ENOTSUP;
     }
     const char *value = old ? freeze ? "FROZEN" : "THAWED" : freeze ? "1" : "0";
-    int r = put(dir, old ? "freezer.state" : "cgroup.freeze", value);
+    int r = cgroup_write(dir, old ? "freezer.state" : "cgroup.freeze", value);
     for (int i = 0; r == 0 && i < FREEZE_TRIES && !is_settled(dir, old, freeze); i++)
         (void)nanosleep(&pause, NULL);
     return r < 0 ? err_sys(e, -r, "cannot freeze %s", dir) : 0;

@@ -1,11 +1,11 @@
 #include "oci/hooks.h"
 
+#include "oci/process.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 #include "util/json.h"
 #include "util/loop.h"
 #include "util/process.h"
-#include "util/strlist.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,16 +27,6 @@ static int make_stdin(const json_t *state)
     if (fd < 0 || write_all(fd, text, strlen(text)) < 0 || lseek(fd, 0, SEEK_SET) < 0)
         return -ENOMEM;
     return steal_fd(&fd);
-}
-
-static int list_of(const json_t *a, struct strlist *to)
-{
-    for (size_t i = 0; i < json_array_size(a); i++) {
-        const char *s = json_string_value(json_array_get(a, i));
-        if (!s || strlist_add(to, s) < 0)
-            return s ? -ENOMEM : -EINVAL;
-    }
-    return 0;
 }
 
 static void __attribute__((noreturn))
@@ -76,9 +66,14 @@ static int run_one(const json_t *hook, const char *kind, const json_t *state, st
     const char *path = json_string_value(json_object_get(hook, "path"));
     double timeout = json_number_value(json_object_get(hook, "timeout"));
     AUTO_STRLIST struct strlist args = {0}, env = {0};
-    if (!path || path[0] != '/' || list_of(json_object_get(hook, "args"), &args) < 0 ||
-        list_of(json_object_get(hook, "env"), &env) < 0 || timeout < 0 || timeout > TIMEOUT_MAX_S)
-        return err_set(e, EINVAL, "hooks.%s: needs an absolute path, and lists of strings", kind);
+    int r = oci_read_strings(json_object_get(hook, "args"), "hooks: args", &args, e);
+    if (r == 0)
+        r = oci_read_strings(json_object_get(hook, "env"), "hooks: env", &env, e);
+    if (r == 0 && (!path || path[0] != '/' || timeout < 0 || timeout > TIMEOUT_MAX_S))
+        r = err_set(e, EINVAL, "hooks.%s: needs an absolute path, and a timeout of at most %d s",
+                    kind, TIMEOUT_MAX_S);
+    if (r < 0)
+        return r;
     AUTO_CLOSE int in = make_stdin(state);
     if (in < 0)
         return err_oom(e);

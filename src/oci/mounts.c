@@ -23,20 +23,6 @@ struct mount_options {
     uint32_t mode, uid, gid;
 };
 
-static int read_size(const char *text, uint64_t *ret)
-{
-    char *end;
-    unsigned long long v = strtoull(text, &end, 10);
-    unsigned shift = *end == 'k' || *end == 'K'   ? 10
-                     : *end == 'm' || *end == 'M' ? 20
-                     : *end == 'g' || *end == 'G' ? 30
-                                                  : 0;
-    if (end == text || end[shift != 0] || v > (unsigned long long)INT64_MAX >> shift)
-        return -EINVAL;
-    *ret = (uint64_t)v << shift;
-    return 0;
-}
-
 static int read_number(const char *s, const char *key, int base, uint32_t most, uint32_t *ret)
 {
     size_t n = strlen(key);
@@ -72,7 +58,8 @@ static int read_options(const json_t *m, const char *where, struct mount_options
         if (!s)
             return err_set(e, EINVAL, "mounts: an option of %s is not a string", where);
         o->bind |= strcmp(s, "bind") == 0 || strcmp(s, "rbind") == 0;
-        if (strncmp(s, "size=", 5) == 0 && read_size(s + 5, &o->size) < 0)
+        if (strncmp(s, "size=", 5) == 0 &&
+            (parse_size(s + 5, 1, &o->size) < 0 || o->size > INT64_MAX))
             return err_set(e, EINVAL, "mounts: %s: cannot read '%.64s'", where, s);
         if (read_number(s, "mode=", 8, 07777, &o->mode) < 0 ||
             read_number(s, "uid=", 10, UINT32_MAX - 1, &o->uid) < 0 ||

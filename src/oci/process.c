@@ -17,62 +17,53 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { JSON_FILE_MAX = 4 * 1024 * 1024, JSON_PIECE = 64 * 1024, WORDS_MAX = 65536 };
+enum { JSON_FILE_MAX = 4 * 1024 * 1024, STRINGS_MAX = 65536 };
 
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-/* A file that the caller names may be a pipe, too; - is stdin. */
-static int read_named(const char *path, struct buf *to)
+/* It may be a pipe, too. */
+struct source {
+    int fd, error;
+    size_t left;
+};
+
+static size_t read_piece(void *to, size_t n, void *ctx)
 {
-    AUTO_CLOSE int fd =
-        strcmp(path, "-") == 0 ? fcntl(0, F_DUPFD_CLOEXEC, 3) : open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : 1;
-    while (n > 0 || (n < 0 && fd >= 0 && errno == EINTR)) {
-        uint8_t *at = buf_reserve(to, JSON_PIECE);
-        if (!at)
-            return buf_len(to) + JSON_PIECE > JSON_FILE_MAX ? -EFBIG : -ENOMEM;
-        n = read(fd, at, JSON_PIECE);
-        buf_commit(to, n > 0 ? (size_t)n : 0);
-    }
-    return n < 0 ? -errno : 0;
+    struct source *s = ctx;
+    ssize_t k = read_up_to(s->fd, to, n);
+    s->error = k < 0 ? (int)-k : (size_t)k > s->left ? EFBIG : 0;
+    s->left -= s->error ? 0 : (size_t)k;
+    return s->error ? (size_t)-1 : (size_t)k;
 }
 
 json_t *oci_json_read(int dirfd, const char *path, struct err *e)
 {
-    AUTO_FREE char *text = NULL;
-    AUTO_BUF struct buf in;
-    size_t n = 0;
     json_error_t why;
-    bool named = dirfd == AT_FDCWD;
-    buf_init(&in, JSON_FILE_MAX);
-    int r = named ? read_named(path, &in) : file_read_at(dirfd, path, JSON_FILE_MAX, &text, &n);
-    if (r < 0) {
-        (void)err_sys(e, -r, "cannot read %s", path);
-        return NULL;
-    }
+    AUTO_CLOSE int fd = strcmp(path, "-") == 0 ? fcntl(0, F_DUPFD_CLOEXEC, 3)
+                                               : openat(dirfd, path, O_RDONLY | O_CLOEXEC);
+    struct source s = {.fd = fd, .error = fd < 0 ? errno : 0, .left = JSON_FILE_MAX};
     /* As reals: "unlimited" is 2^64 - 1, which is no integer here. */
     size_t how = JSON_DECODE_INT_AS_REAL | JSON_REJECT_DUPLICATES;
-    json_t *j =
-        json_loadb(named ? (const char *)buf_head(&in) : text, named ? buf_len(&in) : n, how, &why);
-    if (json_is_object(j))
-        return j;
-    json_decref(j);
-    (void)err_set(e, EINVAL, "%s is not a JSON object: %s (line %d)", path, why.text, why.line);
+    AUTO_JSON json_t *j = fd < 0 ? NULL : json_load_callback(read_piece, &s, how, &why);
+    if (!s.error && json_is_object(j))
+        return steal_ptr(&j);
+    if (s.error)
+        (void)err_sys(e, s.error, "cannot read %s", path);
+    else
+        (void)err_set(e, EINVAL, "%s is not a JSON object: %s (line %d)", path, why.text, why.line);
     return NULL;
 }
 
-static int read_words(const json_t *a, const char *what, struct strlist *to, struct err *e)
+int oci_read_strings(const json_t *a, const char *what, struct strlist *to, struct err *e)
 {
-    if (a && (!json_is_array(a) || json_array_size(a) > WORDS_MAX))
-        return err_set(e, EINVAL, "process.%s must be a list of strings", what);
-    for (size_t i = 0; i < json_array_size(a); i++) {
+    bool valid = !a || (json_is_array(a) && json_array_size(a) <= STRINGS_MAX);
+    for (size_t i = 0; valid && i < json_array_size(a); i++) {
         const char *s = json_string_value(json_array_get(a, i));
-        if (!s || strlen(s) != json_string_length(json_array_get(a, i)))
-            return err_set(e, EINVAL, "process.%s must be a list of strings", what);
-        if (strlist_add(to, s) < 0)
+        valid = s && strlen(s) == json_string_length(json_array_get(a, i));
+        if (valid && strlist_add(to, s) < 0)
             return err_oom(e);
     }
-    return 0;
+    return valid ? 0 : err_set(e, EINVAL, "%s must be a list of strings", what);
 }
 
 static int read_id(const json_t *user, const char *key, uint32_t otherwise, uint32_t *ret,
@@ -216,9 +207,9 @@ int process_read(struct oci_process *p, const json_t *j, struct err *e)
     size_t i;
     if (!json_is_object(j))
         return err_set(e, EINVAL, "there is no process to run: 'process' is missing");
-    int r = read_words(json_object_get(j, "args"), "args", &p->req.argv, e);
+    int r = oci_read_strings(json_object_get(j, "args"), "process.args", &p->req.argv, e);
     if (r == 0)
-        r = read_words(json_object_get(j, "env"), "env", &p->req.env, e);
+        r = oci_read_strings(json_object_get(j, "env"), "process.env", &p->req.env, e);
     if (r == 0 && p->req.argv.n == 0)
         r = err_set(e, EINVAL, "process.args is empty: there is no command to run");
     if (r == 0 && (!cwd || cwd[0] != '/'))

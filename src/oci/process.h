@@ -39,5 +39,7 @@ void process_explain(const struct oci_process *p, int exit_code, struct err *e);
 
 /* A whole JSON file, or stdin (-); numbers of any size are reals in it. */
 json_t *oci_json_read(int dirfd, const char *path, struct err *e);
+/* A list that may be missing. */
+int oci_read_strings(const json_t *a, const char *what, struct strlist *to, struct err *e);
 
 #endif

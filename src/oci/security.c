@@ -30,19 +30,13 @@ static int read_sysctls(struct spec_security *s, json_t *all, struct err *e)
 
 static int read_paths(struct strlist *to, const json_t *list, const char *what, struct err *e)
 {
-    const json_t *v;
-    size_t i;
-    if (json_array_size(list) > SPEC_COVERED_MAX)
-        return err_set(e, E2BIG, "linux.%s: at most %d paths", what, SPEC_COVERED_MAX);
-    json_array_foreach(list, i, v)
-    {
-        const char *path = json_string_value(v);
-        if (!path || path[0] != '/')
-            return err_set(e, EINVAL, "linux.%s: not a list of absolute paths", what);
-        if (strlist_add(to, path) < 0)
-            return err_oom(e);
-    }
-    return 0;
+    int r = oci_read_strings(list, what, to, e);
+    if (r == 0 && to->n > SPEC_COVERED_MAX)
+        return err_set(e, E2BIG, "%s: at most %d paths", what, SPEC_COVERED_MAX);
+    for (size_t i = 0; r == 0 && i < to->n; i++)
+        if (to->v[i][0] != '/')
+            r = err_set(e, EINVAL, "%s: not a list of absolute paths", what);
+    return r;
 }
 
 int container_config_read_security(struct container_config *c, struct err *e)
@@ -57,9 +51,10 @@ int container_config_read_security(struct container_config *c, struct err *e)
         s->pids = (uint32_t)limit + 1; /* PID 1 is ours */
     int r = read_sysctls(s, json_object_get(l, "sysctl"), e);
     if (r == 0)
-        r = read_paths(&c->spec.masked, json_object_get(l, "maskedPaths"), "maskedPaths", e);
+        r = read_paths(&c->spec.masked, json_object_get(l, "maskedPaths"), "linux.maskedPaths", e);
     if (r == 0)
-        r = read_paths(&c->spec.fixed, json_object_get(l, "readonlyPaths"), "readonlyPaths", e);
+        r = read_paths(&c->spec.fixed, json_object_get(l, "readonlyPaths"), "linux.readonlyPaths",
+                       e);
     if (r == 0)
         r = seccomp_compile(json_object_get(l, "seccomp"), &c->filter, &c->process.req.filter_size,
                             e);

@@ -124,7 +124,7 @@ def test_shared_processes(pod, tmp_path):
     pod.run(sh(f"kill -USR1 {(tmp_path / 'pid').read_text()}"), pids=pod.pid)
     wait_for(lambda: (tmp_path / "asked").exists())
     pod.rt("kill", "worker", "KILL")
-    assert reap(pid) == 137
+    assert reap(pid) == -9
     assert "sleep 1234" not in see(pod.pid) and "sleep 1000" in see(pod.pid)
     assert pod.rt.status(pod.name) == "running"
     pod.rt("delete", "worker")
@@ -141,7 +141,7 @@ def test_processes_of_another(pod):
     pod.rt("start", "debug")
     wait_for(lambda: "sleep 3456" in pod.rt("exec", "target", "/bin/sh", "-c", PS).out)
     pod.rt("kill", "target", "KILL")
-    assert (reap(target), reap(debug)) == (137, 137)
+    assert (reap(target), reap(debug)) == (-9, 137)
     pod.rt("delete", "target")
     pod.rt("delete", "debug")
     assert "not that of a container in this pod" in pod.rt.refused(sh("true"), **pod.config(pids=os.getpid()))
