@@ -178,16 +178,31 @@ int helper_start(helper_main run, void *arg, int dir_fd, bool reduced, int *ret_
     return 0;
 }
 
-int helper_wait(int fd, pid_t stage, const char *what, bool *refused, struct err *e)
+static int receive_report(int fd, const char *what, bool *refused, struct err *e)
 {
     struct report rep;
-    ssize_t k = packet_receive(fd, &rep, sizeof(rep));
-    (void)process_wait(stage); /* it ends once it has started the helper, or failed to */
-    if (k != (ssize_t)sizeof(rep))
+    if (packet_receive(fd, &rep, sizeof(rep)) != (ssize_t)sizeof(rep))
         return err_set(e, ECHILD, "the process that %s died during start-up", what);
     rep.text[sizeof(rep.text) - 1] = '\0';
     *refused |= rep.refused;
     return rep.code ? err_set(e, rep.code, "%s", rep.text) : 0;
+}
+
+int helper_placed(int fd, pid_t stage, const char *what, bool *refused, struct err *e)
+{
+    return process_wait(stage) == 0 ? 0 : receive_report(fd, what, refused, e);
+}
+
+int helper_ready(int fd, const char *what, struct err *e)
+{
+    bool refused = false; /* that would have been said by now */
+    return receive_report(fd, what, &refused, e);
+}
+
+int helper_wait(int fd, pid_t stage, const char *what, bool *refused, struct err *e)
+{
+    int r = helper_placed(fd, stage, what, refused, e);
+    return r < 0 ? r : helper_ready(fd, what, e);
 }
 
 int helper_reap(pid_t stage, const char *what, bool *refused, struct err *e)

@@ -419,7 +419,8 @@ static int await_interceptor(struct cargo *c, struct err *e)
     return 0;
 }
 
-/* All of them, even after a failure: each has a child to be reaped. */
+/* Until they have their namespaces, or it is known that the host refuses them. All of them, even after
+ * a failure: each has a child to be reaped. */
 static int await_helpers(struct cargo *c, int r, struct err *e)
 {
     struct err *first = r < 0 ? NULL : e;
@@ -427,7 +428,7 @@ static int await_helpers(struct cargo *c, int r, struct err *e)
         return r;
     c->awaited = true;
     for (size_t i = 0; i < c->p.n_shares; i++) {
-        int k = share_wait(c->p.share_fd[i], c->share_stage[i], &c->refused, first);
+        int k = share_placed(c->p.share_fd[i], c->share_stage[i], &c->refused, first);
         if (k < 0 && r == 0) {
             r = k;
             first = NULL;
@@ -437,6 +438,15 @@ static int await_helpers(struct cargo *c, int r, struct err *e)
         int k = connector_wait(c->p.connector_fd, c->connector_stage, &c->refused, first);
         r = r < 0 ? r : k;
     }
+    return r;
+}
+
+/* They enter their roots, which takes long, while the guest boots. */
+static int await_shares(const struct cargo *c, struct err *e)
+{
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < c->p.n_shares; i++)
+        r = share_ready(c->p.share_fd[i], e);
     return r;
 }
 
@@ -665,6 +675,10 @@ static int launch_in(bool reduced, struct launch *l, const struct store *s, int 
     if (r == 0)
         r = spawn(&c, &l->report_fd, e);
     r = await_helpers(&c, r, e);
+    if (r == 0 && !c.refused)
+        r = await_shares(&c, e);
+    if (r < 0)
+        close_fd(&l->report_fd); /* the monitor ends */
     if (r == 0 && !c.refused) {
         l->intercept = c.intercept;
         c.intercept = (struct intercept){.teller = {.fd = -1}};

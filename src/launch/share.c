@@ -412,7 +412,14 @@ int share_gate(int fd, int sock)
     return hand_over(fd, SHARE_GATE, sock);
 }
 
-int share_wait(int fd, pid_t stage, bool *refused, struct err *e)
+static const char does[] = "serves a mount";
+
+int share_placed(int fd, pid_t stage, bool *refused, struct err *e)
 {
-    return helper_wait(fd, stage, "serves a mount", refused, e);
+    return helper_placed(fd, stage, does, refused, e);
+}
+
+int share_ready(int fd, struct err *e)
+{
+    return helper_ready(fd, does, e);
 }

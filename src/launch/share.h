@@ -24,9 +24,9 @@ struct share_place {
     bool later;   /* contents may have to be fetched: share_fetch_from() follows */
 };
 
-/* Starts it. *ret_fd becomes
- * a socket that, once share_wait() has succeeded, takes the vhost-user socket to serve, listening
- * or connected (sock_send_fd). *ret_stage is a child that share_wait() reaps. */
+/* Starts it. *ret_fd becomes a socket that, once share_placed() has succeeded, takes the vhost-user
+ * socket to serve, listening or connected (sock_send_fd). *ret_stage is a child that share_placed()
+ * reaps. */
 int share_start(const struct spec_mount *m, size_t index, const struct share_place *place,
                 int *ret_fd, pid_t *ret_stage, struct err *e);
 /* Before the socket to serve: gives it one on which it asks for contents that come later
@@ -36,5 +36,7 @@ int share_fetch_from(int fd, int sock, int changes, bool durable);
 /* Likewise: nothing is served until a struct later_answer on this one says that the tree is up to
  * date. */
 int share_gate(int fd, int sock);
-/* Waits until it is ready to serve, or says why it is not. */
-int share_wait(int fd, pid_t stage, bool *refused, struct err *e);
+/* Waits until it has its namespaces, or says why it has not. */
+int share_placed(int fd, pid_t stage, bool *refused, struct err *e);
+/* After that: waits until it is ready to serve, or says why it is not. */
+int share_ready(int fd, struct err *e);

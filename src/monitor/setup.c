@@ -183,12 +183,13 @@ static int watch_signals(struct monitor *m, const struct monitor_handlers *h, st
     return r < 0 ? err_sys(e, -r, "cannot watch signals") : 0;
 }
 
+/* What they say is that they are ready, and for the launcher; here only their end counts. */
 static int watch_shares(struct monitor *m, const struct monitor_handlers *h, struct err *e)
 {
     int r = 0;
     for (size_t i = 0; r == 0 && i < m->p->n_shares; i++) {
         m->share[i] = (struct loop_src){.fd = m->p->share_fd[i], .fn = h->share_lost};
-        r = loop_add(&m->loop, &m->share[i], EPOLLIN);
+        r = loop_add(&m->loop, &m->share[i], EPOLLRDHUP);
     }
     return r < 0 ? err_sys(e, -r, "cannot watch its mounts") : 0;
 }

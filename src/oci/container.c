@@ -65,7 +65,8 @@ static void run_poststop(const struct oci_runtime *rt, const struct oci_containe
 
 /* The container's process has its namespaces: whatever connects them is run now, before the guest
  * looks at its network. */
-static int complete(struct oci_container *c, int sock, pid_t *number, struct err *e)
+static int complete(struct oci_container *c, const char *pid_file, int sock, pid_t *number,
+                    struct err *e)
 {
     static const char *const kinds[] = {"prestart", "createRuntime", "createContainer"};
     int r = 0;
@@ -73,7 +74,13 @@ static int complete(struct oci_container *c, int sock, pid_t *number, struct err
         r = run_hooks(c, kinds[i], OCI_CREATING, e);
     if (r == 0 && send(sock, "", 1, MSG_NOSIGNAL) != 1)
         r = err_set(e, ECHILD, "the container's process ended unexpectedly");
-    return r < 0 ? r : report_receive(sock, number, e);
+    if (r == 0) /* while the guest boots */
+        r = pid_file_write(pid_file, c->pid, e);
+    if (r == 0)
+        r = report_receive(sock, number, e);
+    if (r < 0 && pid_file)
+        (void)unlink(pid_file);
+    return r;
 }
 
 /* Orphans of the booter become ours, and our caller's when we end. */
@@ -130,11 +137,9 @@ static int create_in(const struct oci_create *o, const struct oci_init *in, stru
     if (r == 0)
         r = save_state(c, in, pid, e);
     if (r == 0)
-        r = complete(c, sock, &number, e);
+        r = complete(c, o->pid_file, sock, &number, e);
     if (r == 0 && in->pod)
         r = save_number(c, number, e);
-    if (r == 0)
-        r = pid_file_write(o->pid_file, pid, e);
     close_fd(&sock);
     if (r < 0 && pid > 0)
         (void)kill(pid, SIGKILL);

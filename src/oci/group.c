@@ -94,7 +94,7 @@ static bool nobody_moves(const json_t *groups)
 
 /* --- making ---------------------------------------------------------------------------------- */
 
-/* A CPU set starts empty, and nothing can run in it. */
+/* A CPU set of the old hierarchies starts empty, and nothing can run in it. */
 static void inherit(const char *dir, const char *file)
 {
     char above[PATH_MAX], value[VALUE_MAX];
@@ -126,8 +126,10 @@ static int make_path(const char *top, const char *path)
         dir[end] = '\0';
         if (mkdir(dir, 0755) < 0 && errno != EEXIST)
             return -errno;
-        inherit(dir, "cpuset.cpus");
-        inherit(dir, "cpuset.mems");
+        if (strstr(top, "cpuset")) {
+            inherit(dir, "cpuset.cpus");
+            inherit(dir, "cpuset.mems");
+        }
         dir[end] = c;
         at = end;
     }

@@ -95,10 +95,39 @@ static int find_command(void *ctx, int sock, struct err *e)
     return process_find_command(&in->config->process, sock, in->container->id, e);
 }
 
-/* The sandbox ends when this is closed. */
-static int take_leash(int dirfd, struct err *e)
+static int open_sandbox(const struct oci_init *in)
 {
-    AUTO_CLOSE int sock = sandbox_connect(dirfd);
+    return dir_open_at(in->rt->store.sandboxes_fd, in->pod ? in->pod : in->container->id);
+}
+
+/* What is left for its life. */
+struct life {
+    const struct oci_init *in;
+    bool own_mounts;
+    int root;                   /* the container's, as the host has it, */
+    int trees[SPEC_MOUNTS_MAX]; /* ... and what is to be mounted there */
+    int monitor;                /* pidfd */
+    int leash, listener;
+    int agent;       /* agent.sock, O_PATH */
+    int fds;         /* /proc/self/fd, by which it can be connected to */
+    int starter;     /* the `start` that waits for an answer */
+    uint32_t number; /* in a pod's guest; 0: it has one of its own, or there is none */
+};
+
+static int connect_agent(const struct life *l)
+{
+    char path[16];
+    (void)snprintf(path, sizeof(path), "%d", l->agent);
+    AUTO_CLOSE int fd = fchdir(l->fds) < 0 ? -errno : connect_at(path);
+    (void)!chdir("/");
+    int r = fd < 0 ? fd : pod_address(fd, l->number);
+    return r < 0 ? r : steal_fd(&fd);
+}
+
+/* The sandbox ends when this is closed. */
+static int take_leash(const struct life *l, struct err *e)
+{
+    AUTO_CLOSE int sock = connect_agent(l);
     AUTO_BUF struct buf out;
     struct proto_writer w;
     buf_init(&out, 256);
@@ -113,23 +142,6 @@ static int take_leash(int dirfd, struct err *e)
         return err_sys(e, ECONNRESET, "cannot hold the new sandbox");
     return steal_fd(&sock);
 }
-
-static int open_sandbox(const struct oci_init *in)
-{
-    return dir_open_at(in->rt->store.sandboxes_fd, in->pod ? in->pod : in->container->id);
-}
-
-/* What is left for its life. */
-struct life {
-    const struct oci_init *in;
-    bool own_mounts;
-    int monitor; /* pidfd */
-    int leash, listener;
-    int agent;       /* agent.sock, O_PATH */
-    int fds;         /* /proc/self/fd, by which it can be connected to */
-    int starter;     /* the `start` that waits for an answer */
-    uint32_t number; /* in a pod's guest; 0: it has one of its own, or there is none */
-};
 
 /* A socket address has room for 107 bytes: by descriptor. */
 static int listen_in(int dirfd, struct err *e)
@@ -167,22 +179,34 @@ static int boot(const struct oci_init *in, int init, struct err *e)
 }
 
 /* Its files are what this process sees. */
-static int enter_pod(struct life *l, int dir, int root, struct err *e)
+static int enter_pod(struct life *l, int dir, struct err *e)
 {
     const struct container_config *c = l->in->config;
-    AUTO_CLOSE int tree = root < 0 ? -1 : view_copy(&c->spec, root, e);
-    if (root < 0)
+    AUTO_CLOSE int tree = l->root < 0 ? -1 : view_copy(&c->spec, l->root, e);
+    if (l->root < 0)
         return err_set(e, EPERM, "containers of a pod need the right to make mounts");
     l->leash = tree < 0 ? tree : pod_join(dir, c, tree, &l->number, e);
     if (l->leash < 0)
         return l->leash;
-    int sock = sandbox_connect(dir);
-    int r = sock < 0 ? sock : pod_address(sock, l->number);
-    if (r < 0) {
-        close_fd(&sock);
-        return err_sys(e, -r, "cannot reach the pod's guest");
-    }
-    return process_find_command(&c->process, sock, l->in->container->id, e);
+    int sock = connect_agent(l);
+    return sock < 0 ? err_sys(e, -sock, "cannot reach the pod's guest")
+                    : process_find_command(&c->process, sock, l->in->container->id, e);
+}
+
+/* While the guest boots: what is needed of the host is opened, and it is left behind; in a pod it is still
+ * needed. */
+static int prepare_life(struct life *l, struct err *e)
+{
+    const struct oci_init *in = l->in;
+    if ((l->listener = listen_in(in->container->dirfd, e)) < 0)
+        return l->listener;
+    l->fds = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (l->fds < 0)
+        return err_sys(e, errno, "cannot open /proc/self/fd");
+    if (!l->own_mounts)
+        return 0;
+    l->root = view_build(&in->config->spec, in->pod ? NULL : l->trees, e);
+    return l->root < 0 ? l->root : in->pod ? 0 : view_enter(l->root, e);
 }
 
 /* The guest is up: what is needed of it later is opened now, and everything else left behind. */
@@ -192,19 +216,15 @@ static int settle(struct life *l, struct err *e)
     AUTO_CLOSE int dir = open_sandbox(in);
     if (dir < 0)
         return err_sys(e, -dir, "cannot open the sandbox");
-    AUTO_CLOSE int root = l->own_mounts ? view_build(&in->config->spec, in->pod, e) : -1;
-    if (l->own_mounts && root < 0)
-        return root;
-    int r = in->pod ? enter_pod(l, dir, root, e) : (l->leash = take_leash(dir, e));
-    if (r < 0)
-        return r;
-    if ((l->listener = listen_in(in->container->dirfd, e)) < 0)
-        return l->listener;
     l->agent = openat(dir, "run/agent.sock", O_PATH | O_CLOEXEC | O_NOFOLLOW);
-    l->fds = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (l->agent < 0 || l->fds < 0)
+    if (l->agent < 0)
         return err_sys(e, errno, "cannot open agent.sock");
-    r = l->own_mounts ? view_enter(root, e) : 0;
+    int r = in->pod ? enter_pod(l, dir, e) : (l->leash = take_leash(l, e));
+    if (r >= 0 && l->root >= 0 && in->pod)
+        r = view_enter(l->root, e);
+    else if (r >= 0 && l->root >= 0)
+        view_complete(&in->config->spec, l->root, l->trees);
+    close_fd(&l->root);
     return r < 0 ? r : jail_keep_caps(0, e);
 }
 
@@ -220,16 +240,6 @@ static void __attribute__((noreturn)) end_with(const struct life *l, int code)
     (void)close(l->leash);
     (void)monitor_wait(l->monitor, END_WAIT_MS);
     _exit(code);
-}
-
-static int connect_agent(const struct life *l)
-{
-    char path[16];
-    (void)snprintf(path, sizeof(path), "%d", l->agent);
-    AUTO_CLOSE int fd = fchdir(l->fds) < 0 ? -errno : connect_at(path);
-    (void)!chdir("/");
-    int r = fd < 0 ? fd : pod_address(fd, l->number);
-    return r < 0 ? r : steal_fd(&fd);
 }
 
 /* The first process of a namespace ignores signals that it has no handler for. */
@@ -323,6 +333,7 @@ init_main(const struct oci_init *in, bool own_mounts, int sock, int booter)
 {
     struct life l = {.in = in,
                      .own_mounts = own_mounts,
+                     .root = -1,
                      .monitor = -1,
                      .leash = -1,
                      .listener = -1,
@@ -331,21 +342,26 @@ init_main(const struct oci_init *in, bool own_mounts, int sock, int booter)
     const struct oci_process *p = &in->config->process;
     struct oci_globals globals = *in->rt->g;
     struct err e = {0};
+    char go;
     (void)setsid();
     keep_only(in, sock, booter);
     process_forget_caller("container", in->container->id);
     int r = in->console_socket ? console_take(in->console_socket, p->rows, p->cols, &e) : 0;
     report_send(booter, 0, r < 0 ? &e : NULL);
+    if (r < 0 || packet_receive(booter, &go, 1) != 1)
+        _exit(1);
+    oci_hold_log(&globals);
+    in->rt->g = &globals;
+    r = prepare_life(&l, &e);
     struct pollfd up = {.fd = booter, .events = POLLIN};
     while (r == 0 && poll(&up, 1, -1) < 0)
         ;
     l.monitor = r < 0 ? r : sock_recv_fd(booter);
-    if (l.monitor < 0)
+    if (r == 0 && l.monitor < 0) /* who boots has said why */
         _exit(1);
     (void)close(booter);
-    oci_hold_log(&globals);
-    in->rt->g = &globals;
-    r = settle(&l, &e);
+    if (r == 0)
+        r = settle(&l, &e);
     report_send(sock, (pid_t)l.number, r < 0 ? &e : NULL);
     if (r < 0)
         _exit(1);
@@ -388,7 +404,9 @@ static int prepare(const struct oci_init *in, bool in_group, int sock, int *ret_
     if (r < 0)
         return r;
     report_send(sock, pid, NULL);
-    return packet_receive(sock, &go, 1) == 1 ? 0 : err_set(e, ECANCELED, "its creator is gone");
+    return packet_receive(sock, &go, 1) == 1 && send(*ret_init, &go, 1, MSG_NOSIGNAL) == 1
+               ? 0
+               : err_set(e, ECANCELED, "its creator is gone");
 }
 
 void booter_main(const struct oci_init *in, bool in_group, int sock)

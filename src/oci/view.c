@@ -60,12 +60,8 @@ static int make_place(int root, const char *path, bool dir)
     return 0;
 }
 
-static int mount_one(int root, const struct spec_mount *m, bool make)
+static int clone_share(const struct spec_mount *m)
 {
-    int r = make ? make_place(root, m->guest, !m->file) : 0;
-    AUTO_CLOSE int place = r < 0 ? r : view_open(root, m->guest);
-    if (place < 0 || !mount_is_share(m))
-        return place < 0 ? place : 0;
     AUTO_CLOSE int tree = clone_tree(m->source);
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
     if (m->options & PROTO_MOUNT_RO)
@@ -74,7 +70,15 @@ static int mount_one(int root, const struct spec_mount *m, bool make)
         return tree;
     if (syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr, sizeof(attr)) < 0)
         return -errno;
-    return attach(tree, place);
+    return steal_fd(&tree);
+}
+
+static int make_and_mount(int root, const struct spec_mount *m)
+{
+    int r = make_place(root, m->guest, !m->file);
+    AUTO_CLOSE int place = r < 0 ? r : view_open(root, m->guest);
+    AUTO_CLOSE int tree = place < 0 || !mount_is_share(m) ? -1 : clone_share(m);
+    return place < 0 ? place : !mount_is_share(m) ? 0 : tree < 0 ? tree : attach(tree, place);
 }
 
 /* A new one of that type. A proc shows this namespace's processes and no others. */
@@ -101,7 +105,7 @@ static int make_places(int root, struct err *e)
     return r < 0 ? err_sys(e, -r, "cannot prepare the container's root") : 0;
 }
 
-int view_build(const struct sandbox_spec *spec, bool make, struct err *e)
+int view_build(const struct sandbox_spec *spec, int *trees, struct err *e)
 {
     const char *path = spec->mounts[0].source;
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
@@ -112,15 +116,29 @@ int view_build(const struct sandbox_spec *spec, bool make, struct err *e)
     AUTO_CLOSE int root = r < 0 ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (root < 0)
         return err_sys(e, r < 0 ? -r : errno, "cannot open the container's root %s", path);
-    r = make ? make_places(root, e) : 0;
+    r = trees ? 0 : make_places(root, e);
     for (size_t i = 1; r == 0 && i < spec->n_mounts; i++) {
         const struct spec_mount *m = &spec->mounts[i];
-        int k = m->pod || (!make && !mount_is_share(m)) ? 0 : mount_one(root, m, make);
-        if (k < 0 && make)
+        int k = 0;
+        if (trees)
+            trees[i] = m->pod || !mount_is_share(m) ? -1 : clone_share(m);
+        else if (!m->pod)
+            k = make_and_mount(root, m);
+        if (k < 0)
             r = err_sys(e, -k, "mounts: cannot mount %s on %s", m->source ? m->source : "a tmpfs",
                         m->guest);
     }
     return r < 0 ? r : steal_fd(&root);
+}
+
+void view_complete(const struct sandbox_spec *spec, int root, int *trees)
+{
+    for (size_t i = 1; i < spec->n_mounts; i++) {
+        AUTO_CLOSE int place = trees[i] < 0 ? -1 : view_open(root, spec->mounts[i].guest);
+        if (place >= 0)
+            (void)attach(trees[i], place);
+        close_fd(&trees[i]);
+    }
 }
 
 int view_copy(const struct sandbox_spec *spec, int root, struct err *e)

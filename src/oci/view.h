@@ -7,10 +7,13 @@
 
 #include "spec/spec.h"
 
-/* In a new mount and pid namespace. Mounts whose place does not exist are left out, or (`make`) their
- * places are made, /dev being a tmpfs; so are, without that, mounts that this user may not make. A
+/* In a new mount and pid namespace: the root with all mounts, whose places are made, /dev being a tmpfs; or
+ * the root alone, with the mounts in `trees` (one for each of the spec's) for view_complete(). A
  * descriptor of the root, for view_enter(). */
-int view_build(const struct sandbox_spec *spec, bool make, struct err *e);
+int view_build(const struct sandbox_spec *spec, int *trees, struct err *e);
+/* Puts the mounts where the guest has made their places; what has none, or may not be mounted by this
+ * user, is left out. */
+void view_complete(const struct sandbox_spec *spec, int root, int *trees);
 /* A path in the container, O_PATH: its links lead to its own files, never to the host's. */
 int view_open(int root, const char *path);
 /* A copy of it to serve to a guest, read-only where the container has it so; a descriptor. */
