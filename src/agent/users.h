@@ -11,7 +11,6 @@
 
 #include "util/err.h"
 
-#include <limits.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 

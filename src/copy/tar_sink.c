@@ -5,7 +5,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static struct tar_sink *self(struct tree_sink *s)
 {

@@ -14,7 +14,6 @@
 #include "proto/files.h"
 #include "util/err.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

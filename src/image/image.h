@@ -12,7 +12,6 @@
  */
 #pragma once
 
-#include <stddef.h>
 #include <stdint.h>
 
 #include "image/layer/layer.h"

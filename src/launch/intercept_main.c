@@ -29,7 +29,6 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 /* #syscalls:intercept recvmsg recvfrom sendmsg sendto setsockopt close read write shutdown

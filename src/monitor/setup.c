@@ -18,7 +18,6 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Limits of the monitor itself: its heap, and its files besides clients' connections and the

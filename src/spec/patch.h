@@ -4,7 +4,6 @@
 #include "util/err.h"
 
 #include <jansson.h>
-#include <stdbool.h>
 #include <stddef.h>
 
 enum { SPEC_PATCHES_MAX = 256 };

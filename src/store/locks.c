@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 
 /* --- names ---------------------------------------------------------------------------------- */
 

@@ -320,27 +320,27 @@ static const struct opt audit_opts[] = {
     {0},
 };
 
-#define AUDIT_DETAILS                                                                             \
-    "Everything that is done to sandboxes is appended to $MSB_HOME/audit.log: create, start, "    \
-    "stop, "                                                                                      \
-    "kill, remove, exec (with its arguments) and exit (with its code), copy, modify, pull, and "  \
-    "changes of network policies and ports, by whom (uid, pid, program and the program that "     \
-    "started it), how long it took, and why it failed. Values of environment variables and "      \
-    "secrets are never recorded; arguments, and names of secrets, are. Records of kind net come " \
-    "from the logs of the sandboxes; when a sandbox is removed, its last 500 are copied. "        \
-    "$MSB_AUDIT is off, denied (the default) or all: all records allowed network traffic, and "   \
-    "files that programs read through the SDK, too.\n\n"                                          \
-    "With --stats the runs that have ended are summed up: time, CPU time, and bytes of the "      \
-    "network and of "                                                                             \
-    "disks. A sandbox with several labels counts in each.\n\n" TIME_DETAILS
+/* Of `msb audit` and of the hidden verb that it runs. */
+#define AUDIT_VIEW                                                                           \
+    .summary = "Show who did what to sandboxes, and what sandboxes were denied",             \
+    .opts = audit_opts, .groups = GROUPS(&audit_filter_group),                               \
+    .details =                                                                               \
+        "Everything that is done to sandboxes is appended to $MSB_HOME/audit.log: create, "  \
+        "start, stop, kill, remove, exec (with its arguments) and exit (with its code), "    \
+        "copy, modify, pull, and changes of network policies and ports, by whom (uid, pid, " \
+        "program and the program that started it), how long it took, and why it failed. "    \
+        "Values of environment variables and secrets are never recorded; arguments, and "    \
+        "names of secrets, are. Records of kind net come from the logs of the sandboxes; "   \
+        "when a sandbox is removed, its last 500 are copied. $MSB_AUDIT is off, denied "     \
+        "(the default) or all: all records allowed network traffic, and files that "         \
+        "programs read through the SDK, too.\n\nWith --stats the runs that have ended are "  \
+        "summed up: time, CPU time, and bytes of the network and of disks. A sandbox with "  \
+        "several labels counts in each.\n\n" TIME_DETAILS
 
 static const struct cmd cmd_audit_show = {
     .name = "show",
     .flags = CMD_HIDDEN,
-    .summary = "Show who did what to sandboxes, and what sandboxes were denied",
-    .opts = audit_opts,
-    .groups = GROUPS(&audit_filter_group),
-    .details = AUDIT_DETAILS,
+    AUDIT_VIEW,
     .examples = "  msb audit --since 1h\n"
                 "  msb audit -f --name web\n"
                 "  msb audit --stats --label team --since 2026-01-01",
@@ -350,12 +350,9 @@ static const struct cmd cmd_audit_show = {
 const struct cmd cmd_audit = {
     .name = "audit",
     .group = GROUP_SANDBOX,
-    .summary = "Show who did what to sandboxes, and what sandboxes were denied",
     .subs = VERBS(&cmd_audit_show, &cmd_audit_verify),
     .otherwise = &cmd_audit_show,
-    .opts = audit_opts,
-    .groups = GROUPS(&audit_filter_group),
-    .details = AUDIT_DETAILS,
+    AUDIT_VIEW,
     .examples = "  msb audit --since 1h\n"
                 "  msb audit --verb exec --user alice --json\n"
                 "  msb audit verify",

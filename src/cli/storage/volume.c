@@ -10,7 +10,6 @@
 #include "util/parse.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -13,7 +13,6 @@
 #pragma once
 
 #include <dirent.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
 

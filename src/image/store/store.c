@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 
 #include "image/store/internal.h"
 #include "util/cleanup.h"
