@@ -4,7 +4,6 @@
 #include "image/image.h"
 #include "image/oci/reference.h"
 #include "net/packet.h"
-#include "proto/proto.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 

@@ -2,7 +2,6 @@
 
 #include "registry/partial.h"
 #include "util/cleanup.h"
-#include "util/loop.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -2,7 +2,6 @@
 
 #include "image/oci/digest.h"
 #include "image/store/upper.h"
-#include "proto/proto.h"
 #include "spec/signals.h"
 #include "util/array.h"
 #include "util/cleanup.h"

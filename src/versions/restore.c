@@ -2,7 +2,6 @@
  * under another name (s3/work.h). */
 #include "s3/work.h"
 #include "util/fs.h"
-#include "util/loop.h"
 #include "versions/impl.h"
 
 #include <errno.h>

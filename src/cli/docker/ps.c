@@ -3,7 +3,6 @@
 #include "cli/core/show.h"
 #include "util/cleanup.h"
 #include "util/json.h"
-#include "util/loop.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,7 +4,6 @@
 #include "cli/image/cache.h"
 #include "cli/image/progress.h"
 #include "image/image.h"
-#include "store/store.h"
 #include "util/cleanup.h"
 
 #include <errno.h>

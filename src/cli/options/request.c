@@ -12,7 +12,6 @@
 #include "cli/options/workspace.h"
 #include "image/image.h"
 #include "policy/rulebook.h"
-#include "proto/proto.h"
 #include "util/cleanup.h"
 #include "util/parse.h"
 

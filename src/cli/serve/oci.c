@@ -6,7 +6,6 @@
 #include "cli/core/verbs.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
-#include "util/json.h"
 
 #include <errno.h>
 #include <fcntl.h>

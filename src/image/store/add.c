@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 
 #include "image/erofs/disk.h"
-#include "image/erofs/format.h"
 #include "image/layer/to_tar.h"
 #include "image/store/internal.h"
 #include "util/cleanup.h"
