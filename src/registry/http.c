@@ -172,7 +172,7 @@ void http_free(struct http *h)
     free(h);
 }
 
-static bool cancelled(const struct http *h)
+static bool canceled(const struct http *h)
 {
     return (h->cancel[0] && atomic_load(h->cancel[0])) ||
            (h->cancel[1] && atomic_load(h->cancel[1]));
@@ -186,7 +186,7 @@ static int say_cancelled(struct err *e)
 int http_pause(const struct http *h, uint64_t ms, struct err *e)
 {
     for (uint64_t end = now_ns() + ms * 1000000;;) {
-        if (cancelled(h))
+        if (canceled(h))
             return say_cancelled(e);
         uint64_t now = now_ns();
         if (now >= end)
@@ -536,7 +536,7 @@ static int transfer_some(struct answer *a, struct err *e)
 {
     const struct curl_api *curl = a->h->curl;
     int running = 0, left = 0;
-    if (cancelled(a->h))
+    if (canceled(a->h))
         return say_cancelled(e);
     CURLMcode m = curl->multi_perform(a->conn->multi, &running);
     if (m != CURLM_OK)
@@ -753,7 +753,7 @@ void http_close(struct http_response *r)
     if (!r)
         return;
     struct answer *a = (struct answer *)r;
-    if (a->conn && cancelled(a->h)) /* do not wait for a name lookup */
+    if (a->conn && canceled(a->h)) /* do not wait for a name lookup */
         (void)a->h->curl->easy_setopt(a->conn->easy, CURLOPT_QUICK_EXIT, 1L);
     end_hop(a);
     if (a->conn)

@@ -5,7 +5,7 @@
  *  2. At most one request is with the loop. While it is, only the loop changes registers.
  *  3. Once the device is live, its queue registers and features do not change until a reset.
  *  4. Words of the page are stored whole, so that a guest sees the old or the new value.
- *  5. Waiters wait for `request` to become NONE or for `cancelled`; both are broadcast.
+ *  5. Waiters wait for `request` to become NONE or for `canceled`; both are broadcast.
  */
 #include "virtio/mmio.h"
 
@@ -75,7 +75,7 @@ struct mmio {
     pthread_cond_t changed;
     struct registers r;
     bool live; /* the device was started */
-    bool cancelled;
+    bool canceled;
     enum request request;
     uint32_t config_off, config_len; /* of WRITE_CONFIG */
     uint8_t config[CONFIG_WRITE_MAX];
@@ -283,7 +283,7 @@ static void transport_settled(struct virtio_transport *t)
 
 static void wait_for_loop(struct mmio *m)
 {
-    while (m->request != NONE && !m->cancelled)
+    while (m->request != NONE && !m->canceled)
         (void)pthread_cond_wait(&m->changed, &m->lock);
 }
 
@@ -425,7 +425,7 @@ void mmio_write(struct mmio *m, uint64_t off, const void *p, unsigned len)
     (void)pthread_mutex_lock(&m->lock);
     wait_for_loop(m);
     m->stats.writes++;
-    if (m->cancelled) {
+    if (m->canceled) {
         good = true;
     } else if (off >= VIRTIO_MMIO_CONFIG) {
         good = write_config(m, off - VIRTIO_MMIO_CONFIG, p, len);
@@ -452,7 +452,7 @@ void mmio_read(const struct mmio *m, uint64_t off, void *p, unsigned len)
 void mmio_cancel(struct mmio *m)
 {
     (void)pthread_mutex_lock(&m->lock);
-    m->cancelled = true;
+    m->canceled = true;
     (void)pthread_cond_broadcast(&m->changed);
     (void)pthread_mutex_unlock(&m->lock);
 }

@@ -54,7 +54,7 @@ int mmio_new(struct mmio **ret, struct loop *l, struct virtio_dev *dev, const st
              void *page, const struct mmio_events *ev, void *ctx);
 void mmio_free(struct mmio *m);
 
-/* The descriptors that KVM is given: signalled for a kick; signalled by us for an interrupt. */
+/* The descriptors that KVM is given: signaled for a kick; signaled by us for an interrupt. */
 int mmio_kick_fd(const struct mmio *m, unsigned queue);
 int mmio_irq_fd(const struct mmio *m);
 

@@ -90,7 +90,7 @@ int virtq_start(struct virtq *q, const struct guest_mem *mem, const struct virtq
         return -EINVAL;
     }
     q->next_used = load16(&q->used->idx, __ATOMIC_RELAXED);
-    q->signalled = q->next_used;
+    q->signaled = q->next_used;
     q->running = true;
     return 0;
 }
@@ -264,14 +264,14 @@ void virtq_unpop(struct virtq *q, uint16_t n)
 
 bool virtq_should_interrupt(struct virtq *q)
 {
-    if (!usable(q) || q->signalled == q->next_used)
+    if (!usable(q) || q->signaled == q->next_used)
         return false;
     /* The used index must be visible before we look whether the driver sleeps. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    uint16_t old = q->signalled;
-    bool first = !q->signalled_valid;
-    q->signalled = q->next_used;
-    q->signalled_valid = true;
+    uint16_t old = q->signaled;
+    bool first = !q->signaled_valid;
+    q->signaled = q->next_used;
+    q->signaled_valid = true;
     if (!q->cfg.event_idx)
         return !(load16(&q->avail->flags, __ATOMIC_RELAXED) & VRING_AVAIL_F_NO_INTERRUPT);
     uint16_t event = load16(used_event(q), __ATOMIC_RELAXED);

@@ -43,11 +43,11 @@ struct virtq {
     struct vring_desc *desc;     /* guest-shared, whole rings checked */
     struct vring_avail *avail;
     struct vring_used *used;
-    uint16_t next_avail;  /* next avail entry to pop */
-    uint16_t next_used;   /* next used entry to fill */
-    uint16_t signalled;   /* next_used when the driver was last told */
-    uint32_t popped;      /* chains in the device's hands: popped and not given back */
-    bool signalled_valid; /* false: tell it in any case */
+    uint16_t next_avail; /* next avail entry to pop */
+    uint16_t next_used;  /* next used entry to fill */
+    uint16_t signaled;   /* next_used when the driver was last told */
+    uint32_t popped;     /* chains in the device's hands: popped and not given back */
+    bool signaled_valid; /* false: tell it in any case */
     bool running;
     const char *broken; /* NULL, or why (a string literal) */
 };

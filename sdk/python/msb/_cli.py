@@ -125,7 +125,7 @@ class Cli:
                              start_new_session=True)
 
     async def call(self, *args: str, stdin: Optional[bytes] = None) -> Tuple[int, bytes, str]:
-        """Runs it to its end: exit code, stdout, stderr. Cancelling ends it."""
+        """Runs it to its end: exit code, stdout, stderr. Canceling ends it."""
         process = await self.start(
             *args, stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE)
         try:

@@ -163,7 +163,7 @@ def keep_alive(sock: Optional[socket.socket]) -> None:
 
 
 class Api:
-    """One API server. Every request is a connection of its own, so that cancelling one disturbs no other."""
+    """One API server. Every request is a connection of its own, so that canceling one disturbs no other."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

@@ -157,7 +157,7 @@ class SandboxHandle:
         functions, which the program waits for. A program that cannot be found or executed gives exit
         code 127 or 126 with the reason on stderr.
 
-        Cancelling the task kills the program in the guest.
+        Canceling the task kills the program in the guest.
         """
         data = stdin.encode() if isinstance(stdin, str) else stdin
         callbacks = on_stdout is not None or on_stderr is not None

@@ -76,11 +76,11 @@ static int create_run(const struct args *a, struct oci_runtime *rt, struct err *
 VERB(cmd_oci_create, "create", "Create a container: its guest boots, and waits for start",
      "  msb oci create --bundle /tmp/bundle c1", OPTIONS(CREATE_OPTIONS), create_run);
 
-static volatile pid_t signalled;
+static volatile pid_t signaled;
 
 static void pass_on(int sig)
 {
-    (void)kill(signalled, sig);
+    (void)kill(signaled, sig);
 }
 
 /* Signals go to the container's process, which hands them on. */
@@ -91,8 +91,8 @@ static int wait_here(const struct oci_runtime *rt, const char *id, struct oci_co
     AUTO_JSON json_t *state = oci_state(rt, id, false, e);
     if (!state)
         return -e->code;
-    signalled = (pid_t)json_integer_value(json_object_get(state, "pid"));
-    for (size_t i = 0; signalled > 0 && i < ARRAY_LEN(passed); i++)
+    signaled = (pid_t)json_integer_value(json_object_get(state, "pid"));
+    for (size_t i = 0; signaled > 0 && i < ARRAY_LEN(passed); i++)
         (void)signal(passed[i], pass_on);
     if (console->master >= 0)
         oci_console_serve(console);

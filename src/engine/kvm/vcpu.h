@@ -64,7 +64,7 @@ int vcpus_create(struct vcpus *c, struct vm *vm, unsigned n, uint64_t entry, str
 /* Starts the threads and returns when each is behind its filter: from here on the guest runs.
  * filter: false in tests, which need their system calls. */
 int vcpus_run(struct vcpus *c, bool filter, struct err *e);
-/* On the main thread: makes all CPUs stop soon. wake_fd is signalled when the last one has. */
+/* On the main thread: makes all CPUs stop soon. wake_fd is signaled when the last one has. */
 void vcpus_stop(struct vcpus *c);
 /* Asks every CPU whether it is halted for good; vcpus_halted() has the answer a little later. */
 void vcpus_look(struct vcpus *c);

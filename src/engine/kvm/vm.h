@@ -39,7 +39,7 @@ void vm_destroy(struct vm *vm);
 
 /* A guest's write of `value` (4 bytes) to gpa signals fd, without an exit. */
 int vm_add_ioeventfd(struct vm *vm, uint64_t gpa, uint32_t value, int fd, struct err *e);
-/* Signalling fd interrupts the guest. */
+/* Signaling fd interrupts the guest. */
 int vm_add_irqfd(struct vm *vm, int fd, unsigned irq, struct err *e);
 
 /* Whether the host has a capability (KVM_CAP_*), and its value. */
