@@ -697,7 +697,7 @@ int http_open(struct http *h, const struct http_request *q, struct http_response
         http_close(&a->pub);
         return r;
     }
-    if (a->location) /* one that makes no sense is none */
+    if (a->location) /* one that makes no sense is ignored */
         a->pub.location = url_resolve(a->url, a->location);
     a->q = NULL;
     curl_off_t length = -1;

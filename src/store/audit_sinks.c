@@ -105,7 +105,7 @@ static int send_journal(int fd, const json_t *j, const char *line)
 
 /* --- a program ------------------------------------------------------------------------------- */
 
-/* It outlives nobody's terminal or pipe: it has none of ours. */
+/* It holds no terminal or pipe of the caller's. */
 static int start_command(char *const *argv)
 {
     static char path[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

@@ -194,7 +194,7 @@ static void handle_packet(struct vsock *v)
 
 /* --- queues --------------------------------------------------------------------------------- */
 
-/* Credit goes out, the guest hears of what it has back. */
+/* Sends credit, and tells the guest which buffers it has back. */
 static void settle(struct vsock *v)
 {
     (void)vsock_flush(v);

@@ -182,7 +182,7 @@ static json_t *read_number(struct run *r)
     return json_integer(n);
 }
 
-/* One operand; NULL with e set if it is none. */
+/* One operand; NULL with e set if it is not one. */
 static json_t *read_term(struct run *r)
 {
     skip_space(r);

@@ -83,7 +83,7 @@ static void put_script(struct buf *b, const struct args *a, const char *name, co
     (void)buf_printf(b, " \"$@\"\n");
 }
 
-/* The value of a line of the head; "" without. NULL: no script of ours. */
+/* The value of a line of the head; "" if it is missing. NULL: it is not a script of ours. */
 static char *head_of(int dirfd, const char *name, const char *key)
 {
     AUTO_CLOSE int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);

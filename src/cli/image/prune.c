@@ -31,7 +31,7 @@ static int image_prune_run(const struct args *a)
         return EXIT_OK;
     if (r < 0 || prune_images(&done, &e) < 0)
         return ui_fail(&e);
-    if (wants_json(a)) /* of what we do not have there is none to remove */
+    if (wants_json(a)) /* what we do not have need not be removed */
         return ui_print_json(
             json_pack("{s:I, s:i, s:I, s:I, s:I, s:i}", "bytes_reclaimed", (json_int_t)done.bytes,
                       "fsmeta_removed", 0, "image_refs_removed", (json_int_t)done.refs,

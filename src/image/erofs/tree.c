@@ -638,7 +638,7 @@ static void merge_dir_attr(struct tree_inode *to, const struct tree_inode *from)
     to->flags &= (uint8_t)~TREE_IMPLICIT;
 }
 
-/* The directory of the base that a layer's directory `from` lies over or becomes; -ENOENT (e
+/* The base's directory that a layer's directory `from` lies over or becomes; -ENOENT (e
  * untouched) when there is none and need not be. */
 static int merge_find_dir(struct tree *base, struct tree_inode *to, struct tree_dirent *from,
                           struct tree_inode *old, struct tree_inode **ret, struct err *e)
