@@ -3,7 +3,6 @@
 
 #include "util/err.h"
 
-
 enum { HOST_CAS_MAX = 2 * 1024 * 1024 }; /* bytes: it must fit into a message to the agent */
 
 /* The certificates in $SSL_CERT_FILE, or else in the distribution's bundle: PEM, with nothing

@@ -90,7 +90,7 @@ def test_settings(msb):
     msb.create("a", "-e", "OLD=1", "-e", "GONE=1", "--label", "x=1", "--label", "y=2", "-w", "/tmp")
     p = msb("modify", "a", "--memory", "300M", "-e", "OLD=2")
     assert p.returncode == 1 and b"sandbox still running" in p.stderr and b"--restart" in p.stderr
-    assert b"memory while it runs" in p.stderr and b"--next-start" in p.stderr
+    assert b"memory cannot be changed while it runs" in p.stderr and b"--next-start" in p.stderr
     # Labels concern nobody in it.
     msb.ok("modify", "-q", "a", "--label", "x=3", "--label-rm", "y", "--label", "z")
     assert config(msb, "a")["labels"] == {"x": "3", "z": ""}
