@@ -155,7 +155,8 @@ static int open_run_directory(struct monitor *m, struct err *e)
         return err_sys(e, errno, "cannot open the sandbox's directory");
     (void)snprintf(m->state.engine, sizeof(m->state.engine), "%s", m->p->engine->name);
     (void)snprintf(m->state.jail, sizeof(m->state.jail), "%s", m->p->reduced ? "reduced" : "full");
-    (void)monitor_save_state(m, m->p->creating ? STATUS_CREATING : STATUS_STARTING);
+    if (!m->p->creating) /* otherwise, nobody waits for it */
+        (void)monitor_save_state(m, STATUS_STARTING);
     int r = ports_save(m->run_fd, m->p->ports.port, m->p->ports.n);
     if (r < 0)
         return err_sys(e, -r, "cannot record the published ports");
@@ -290,6 +291,8 @@ int monitor_setup(struct monitor *m, const struct monitor_handlers *h, struct er
         return r;
     if (m->p->device_fd >= 0)
         (void)close(m->p->device_fd); /* no further machine can be made with it */
+    if (m->p->creating)
+        (void)monitor_save_state(m, STATUS_CREATING);
     relay_init(&m->relay, &m->loop, m->vsock, &m->log, m->p->listen_fd, m->spec->memory_mib,
                h->relay, m);
     if (m->spec->output_max)

@@ -14,11 +14,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
@@ -50,6 +52,7 @@ enum {
     SIGNALS_MAX = 1024, /* timers, too */
     PHDRS_MAX = 32,
     KERNEL_FD = 3, /* the number that its file gets */
+    NET_STACK = 16 * 1024,
     HUGE_PAGE = 2 * 1024 * 1024,
     /* Of these, a boot uses so many behind the kernel's image, and the first one of its page structures
      * (kernel/README.md). */
@@ -237,9 +240,45 @@ static int make_memory(const struct engine_params *p, struct start *s, struct er
     return 0;
 }
 
+/* --- the jail --- */
+
+/* A network namespace takes the host as long as all the rest of the jail. So it is made meanwhile, by a
+ * process that shares our memory and files, and whose socket leads to it. */
+struct net_maker {
+    pid_t pid;
+    int ns; /* or -errno */
+    _Alignas(16) char stack[NET_STACK];
+};
+
+static int make_net(void *arg)
+{
+    struct net_maker *m = arg;
+    m->ns = unshare(CLONE_NEWNET) < 0 ? -errno : 0;
+    AUTO_CLOSE int sock = m->ns < 0 ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (m->ns == 0 && (m->ns = ioctl(sock, SIOCGSKNS)) < 0)
+        m->ns = -errno;
+    return 0;
+}
+
+static void start_net(struct net_maker *m)
+{
+    m->ns = -ECHILD;
+    m->pid = clone(make_net, m->stack + sizeof(m->stack), CLONE_VM | CLONE_FILES | SIGCHLD, m);
+}
+
+static int enter_net(struct net_maker *m, struct err *e)
+{
+    (void)process_wait(m->pid);
+    int r = m->ns < 0 ? m->ns : setns(m->ns, CLONE_NEWNET) < 0 ? -errno : 0;
+    close_fd(&m->ns);
+    return r < 0 ? err_sys(e, -r, "cannot make the kernel's network namespace") : 0;
+}
+
 static int enter_jail(const struct engine_params *p, struct start *s, int *listen_fd, struct err *e)
 {
+    static struct net_maker net;
     char options[96];
+    start_net(&net);
     /* Huge pages: otherwise the first touch of guest memory is half of the boot time. */
     (void)snprintf(options, sizeof(options),
                    "size=%" PRIu64 ",nr_inodes=128,mode=0700,huge=within_size",
@@ -262,6 +301,8 @@ static int enter_jail(const struct engine_params *p, struct start *s, int *liste
         if (listen_fd[i] < 0)
             r = err_sys(e, -listen_fd[i], "cannot create the sockets of the kernel's devices");
     }
+    if (r == 0)
+        r = enter_net(&net, e);
     if (r == 0)
         r = tree_set_limits(p, s->floating, e);
     return r == 0 ? jail_drop_caps(e) : r;
@@ -478,8 +519,7 @@ int uml_tree_start(struct uml_tree *t, const struct engine_params *p, char *cons
      * the child may call anything. */
     struct start start = {
         .monitor = getpid(), .argv = argv, .traced = traced, .memory_fd = -1, .cpus = p->n_cpus};
-    long flags =
-        p->reduced ? 0 : CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
+    long flags = p->reduced ? 0 : CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS;
     pid_t pid = (pid_t)syscall(SYS_clone, flags | SIGCHLD, NULL, NULL, NULL, NULL);
     if (pid < 0)
         return err_sys(e, errno, "cannot start the kernel's process tree");
