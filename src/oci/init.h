@@ -7,7 +7,8 @@
  *
  *     create ─fork─▶ booter: cgroup, namespaces ─clone─▶ init: a terminal, perhaps
  *                    booter: (hooks, in create) ─▶ boots, and ends
- *                                                        init: leash, the container's files ─▶ waits
+ *                                                        init: the container's files, meanwhile
+ *                                                        init: leash ─▶ waits
  *     start  ──start.sock──▶ init: runs the command, passes its stdio through, exits with its code
  *
  * It is alone in a pid namespace, and the sandbox is not in it: one that is killed leaves its guest
