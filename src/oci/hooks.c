@@ -66,12 +66,12 @@ static int run_one(const json_t *hook, const char *kind, const json_t *state, st
     const char *path = json_string_value(json_object_get(hook, "path"));
     double timeout = json_number_value(json_object_get(hook, "timeout"));
     AUTO_STRLIST struct strlist args = {0}, env = {0};
+    if (!path || path[0] != '/' || timeout < 0 || timeout > TIMEOUT_MAX_S)
+        return err_set(e, EINVAL, "hooks.%s: needs an absolute path, and a timeout of at most %d s",
+                       kind, TIMEOUT_MAX_S);
     int r = oci_read_strings(json_object_get(hook, "args"), "hooks: args", &args, e);
     if (r == 0)
         r = oci_read_strings(json_object_get(hook, "env"), "hooks: env", &env, e);
-    if (r == 0 && (!path || path[0] != '/' || timeout < 0 || timeout > TIMEOUT_MAX_S))
-        r = err_set(e, EINVAL, "hooks.%s: needs an absolute path, and a timeout of at most %d s",
-                    kind, TIMEOUT_MAX_S);
     if (r < 0)
         return r;
     AUTO_CLOSE int in = make_stdin(state);

@@ -38,7 +38,7 @@ static size_t read_piece(void *to, size_t n, void *ctx)
 
 json_t *oci_json_read(int dirfd, const char *path, struct err *e)
 {
-    json_error_t why;
+    json_error_t why = {0};
     AUTO_CLOSE int fd = strcmp(path, "-") == 0 ? fcntl(0, F_DUPFD_CLOEXEC, 3)
                                                : openat(dirfd, path, O_RDONLY | O_CLOEXEC);
     struct source s = {.fd = fd, .error = fd < 0 ? errno : 0, .left = JSON_FILE_MAX};
