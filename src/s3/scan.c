@@ -2,6 +2,7 @@
  * names. */
 #include "image/oci/digest.h"
 #include "s3/tree.h"
+#include "util/beneath.h"
 #include "util/fs.h"
 
 #include <errno.h>
@@ -32,65 +33,18 @@ static void set_sha(struct s3_entry *a, struct digest d)
     digest_hex(&d, a->sha);
 }
 
-/* A file whose content is still in the bucket. 1: it is left out. */
-static int bring(struct scan *s, int of)
+/* A file whose content is still in the bucket, and which is where base has it. */
+static bool is_as_marked(int at, const char *name, const struct s3_entry *was, struct s3_entry *a)
 {
-    char path[48];
-
-    if (!s->how.fill)
-        return later_missing(s->path, s->e);
-    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", of);
-    AUTO_CLOSE int fd = later_open(path);
-    return fd < 0 ? err_sys(s->e, -fd, "cannot write '%s'", s->path)
-                  : s->how.fill(s->how.fill_ctx, fd, s->path, s->e);
-}
-
-/* Whether it could have the content of what is known at its path: otherwise its sum says nothing. */
-static bool may_be_known(const struct scan *s, const struct s3_entry *was, uint64_t size)
-{
-    if (!s->how.remote || (was && was->size == size))
-        return true;
-    const struct s3_entry *there = s3_tree_find(s->how.remote, s->path);
-    return there && there->size == size;
-}
-
-/* 1: it is gone. */
-static int hash_file(struct scan *s, int at, const char *name, const struct s3_entry *was,
-                     struct s3_entry *a)
-{
-    struct digest d;
-    struct stat st;
     char later[LATER_SIZE];
+    if (!was || !was->later[0] || was->mode != a->mode)
+        return false;
     AUTO_CLOSE int fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0 && (errno == ENOENT || errno == ELOOP))
-        return 1;
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return err_sys(s->e, errno, "cannot read '%s'", s->path);
-    if (!S_ISREG(st.st_mode))
-        return 1;
-    int r = 0;
-    if (later_get(fd, later)) {
-        if (was && strcmp(was->later, later) == 0 && was->mode == (st.st_mode & 0777)) {
-            memcpy(a->later, later, sizeof(later));
-            memcpy(a->sha, was->sha, sizeof(a->sha));
-            return 0;
-        }
-        r = bring(s, fd);
-        if (r == 0 && fstat(fd, &st) < 0)
-            r = err_sys(s->e, errno, "cannot read '%s'", s->path);
-        if (r != 0)
-            return r;
-    }
-    if (s->how.glance)
-        return -ESTALE;
-    s3_entry_stat(a, &st); /* before it is read: a later change shows */
-    if (!may_be_known(s, was, a->size))
-        return 0;
-    r = digest_of_fd(fd, &d);
-    if (r < 0)
-        return err_sys(s->e, -r, "cannot read '%s'", s->path);
-    set_sha(a, d);
-    return 0;
+    if (fd < 0 || !later_get(fd, later) || strcmp(was->later, later) != 0)
+        return false;
+    memcpy(a->later, later, sizeof(later));
+    memcpy(a->sha, was->sha, sizeof(a->sha));
+    return true;
 }
 
 static int read_link(struct scan *s, int at, const char *name, struct s3_entry *a)
@@ -190,8 +144,10 @@ static int visit(struct scan *s, int at, const char *name, size_t len, unsigned 
     if (was && was->kind == a.kind && was->sha[0] && s3_entry_untouched(was, &st)) {
         memcpy(a.sha, was->sha, sizeof(a.sha));
         memcpy(a.later, was->later, sizeof(a.later));
+    } else if (a.kind == S3_KIND_LINK) {
+        r = read_link(s, at, name, &a);
     } else {
-        r = a.kind == S3_KIND_LINK ? read_link(s, at, name, &a) : hash_file(s, at, name, was, &a);
+        a.unread = !is_as_marked(at, name, was, &a);
     }
     if (a.kind == S3_KIND_LINK)
         a.mode = 0777;
@@ -227,7 +183,7 @@ static int scan_dir(struct scan *s, int at, const char *name, size_t len, unsign
     return r;
 }
 
-int s3_tree_scan(int dirfd, const struct s3_scan *how, struct s3_tree *ret, struct err *e)
+int s3_tree_walk(int dirfd, const struct s3_scan *how, struct s3_tree *ret, struct err *e)
 {
     AUTO_S3_TREE struct s3_tree t = {0};
     AUTO_FREE struct scan *s = calloc(1, sizeof(*s));
@@ -240,6 +196,88 @@ int s3_tree_scan(int dirfd, const struct s3_scan *how, struct s3_tree *ret, stru
     if (r < 0)
         return r;
     s3_tree_sort(&t);
+    *ret = t;
+    t = (struct s3_tree){0};
+    return 0;
+}
+
+/* --- contents -------------------------------------------------------------------------------- */
+
+/* A file whose content is still in the bucket. 1: it is left out. */
+static int bring(const struct s3_scan *how, int of, const char *path, struct err *e)
+{
+    char ref[48];
+    if (!how->fill)
+        return later_missing(path, e);
+    (void)snprintf(ref, sizeof(ref), "/proc/self/fd/%d", of);
+    AUTO_CLOSE int fd = later_open(ref);
+    return fd < 0 ? err_sys(e, -fd, "cannot write '%s'", path)
+                  : how->fill(how->fill_ctx, fd, path, e);
+}
+
+/* Whether it could have the content of what is known at its path: otherwise its sum says nothing. */
+static bool may_be_known(const struct s3_scan *how, const struct s3_entry *a)
+{
+    const struct s3_entry *was = how->base ? s3_tree_find(how->base, a->path) : NULL;
+    if (!how->remote || (was && was->size == a->size))
+        return true;
+    const struct s3_entry *there = s3_tree_find(how->remote, a->path);
+    return there && there->size == a->size;
+}
+
+/* 1: it is gone, or left out. */
+static int read_file(int dirfd, const struct s3_scan *how, struct s3_entry *a, struct err *e)
+{
+    struct digest d;
+    struct stat st;
+    AUTO_CLOSE int fd = beneath_open(dirfd, a->path, O_RDONLY | O_NONBLOCK, false);
+    if (fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP || fd == -EXDEV)
+        return 1;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_sys(e, fd < 0 ? -fd : errno, "cannot read '%s'", a->path);
+    if (!S_ISREG(st.st_mode))
+        return 1;
+    int r = later_get(fd, (char[LATER_SIZE]){0}) ? bring(how, fd, a->path, e) : 0;
+    if (r != 0)
+        return r;
+    if (fstat(fd, &st) < 0)
+        return err_sys(e, errno, "cannot read '%s'", a->path);
+    s3_entry_stat(a, &st); /* before it is read: a later change shows */
+    a->unread = false;
+    if (!may_be_known(how, a))
+        return 0;
+    r = digest_of_fd(fd, &d);
+    if (r < 0)
+        return err_sys(e, -r, "cannot read '%s'", a->path);
+    digest_hex(&d, a->sha);
+    return 0;
+}
+
+int s3_tree_read(int dirfd, const struct s3_scan *how, struct s3_tree *t, struct err *e)
+{
+    size_t n = 0;
+    int r = 0;
+    for (size_t i = 0; i < t->n; i++) {
+        struct s3_entry *a = &t->v[i];
+        int gone = r == 0 && a->unread ? read_file(dirfd, how, a, e) : 0;
+        r = MIN(gone, r);
+        if (gone == 1)
+            free(a->path);
+        else
+            t->v[n++] = *a;
+    }
+    t->n = n;
+    return r;
+}
+
+int s3_tree_scan(int dirfd, const struct s3_scan *how, struct s3_tree *ret, struct err *e)
+{
+    AUTO_S3_TREE struct s3_tree t = {0};
+    int r = s3_tree_walk(dirfd, how, &t, e);
+    if (r == 0)
+        r = s3_tree_read(dirfd, how, &t, e);
+    if (r < 0)
+        return r;
     *ret = t;
     t = (struct s3_tree){0};
     return 0;

@@ -201,66 +201,37 @@ static int fill_moved(void *ctx, int fd, const char *path, struct err *e)
     return 1;
 }
 
-static int scan_local(struct s3_work *w, struct err *e)
+/* Nothing was changed here since the last sync, as far as can be told without reading a file. */
+static bool is_as_it_was(const struct s3_work *w)
 {
-    int r = ignore_load(w->data, &w->ignore, e);
-    return r < 0 ? r
-                 : s3_tree_scan(w->data,
-                                &(struct s3_scan){.base = &w->base,
-                                                  .remote = &w->remote.tree,
-                                                  .ignore = &w->ignore,
-                                                  .warn = w->warn,
-                                                  .warn_ctx = w->warn_ctx,
-                                                  .fill = fill_moved,
-                                                  .fill_ctx = w},
-                                &w->local, e);
-}
-
-static void notice(void *ctx, const char *text)
-{
-    (void)text;
-    *(bool *)ctx = true;
-}
-
-static int refuse(void *ctx, int fd, const char *path, struct err *e)
-{
-    (void)ctx, (void)fd, (void)path, (void)e;
-    return -ESTALE;
-}
-
-/* Nothing was changed here since the last sync, as far as can be told without reading a file; w->local is
- * what is here. Otherwise it is left to scan_local(), and so are warnings. */
-static bool is_as_it_was(struct s3_work *w)
-{
-    bool warned = false;
-    struct s3_scan how = {.base = &w->base,
-                          .ignore = &w->ignore,
-                          .warn = notice,
-                          .warn_ctx = &warned,
-                          .fill = refuse,
-                          .glance = true};
-    bool same = !w->fresh && ignore_load(w->data, &w->ignore, NULL) == 0 &&
-                s3_tree_scan(w->data, &how, &w->local, NULL) == 0 && !warned &&
-                w->local.n == w->base.n;
+    bool same = !w->fresh && w->local.n == w->base.n;
     for (size_t i = 0; same && i < w->local.n; i++)
         same = strcmp(w->local.v[i].path, w->base.v[i].path) == 0 &&
                s3_entry_same(&w->local.v[i], &w->base.v[i]);
-    if (!same) {
-        s3_tree_free(&w->local);
-        ignore_free(&w->ignore);
-    }
     return same;
 }
 
 static int compare(struct s3_work *w, struct job *j, struct err *e)
 {
+    const struct s3_scan how = {.base = &w->base,
+                                .remote = &w->remote.tree,
+                                .ignore = &w->ignore,
+                                .warn = w->warn,
+                                .warn_ctx = w->warn_ctx,
+                                .fill = fill_moved,
+                                .fill_ctx = w};
+    unsigned warnings = j->out.warnings;
     int r = s3_base_load(w, e);
     if (r == 0 && s3_index_base(w) < 0)
         r = err_oom(e);
+    if (r == 0)
+        r = ignore_load(w->data, &w->ignore, e);
+    if (r == 0)
+        r = s3_tree_walk(w->data, &how, &w->local, e);
     if (r < 0)
         return r;
     /* Nobody need wait for the end of a long listing that cannot lead to a conflict. */
-    bool same = w->watch.more && is_as_it_was(w);
+    bool same = j->out.warnings == warnings && is_as_it_was(w);
     const struct s3_watch none = {0}, *watch = same || w->fresh ? &w->watch : &none;
     r = s3_remote_load(w->client, w->config, w->dir, &w->base, watch, &w->remote, e);
     if (r == 0 && w->remote.bytes > w->config->max) {
@@ -268,8 +239,8 @@ static int compare(struct s3_work *w, struct job *j, struct err *e)
                     (unsigned long long)(w->config->max >> 20));
         err_hint(e, "msb workspace sync --max raises it once, workspace create --max for good");
     }
-    if (r == 0 && !same)
-        r = scan_local(w, e);
+    if (r == 0)
+        r = s3_tree_read(w->data, &how, &w->local, e);
     if (r == 0 && s3_plan_make(&w->base, &w->local, &w->remote.tree, &w->ignore, &w->plan) < 0)
         r = err_oom(e);
     w->unlisted = later_get(w->data, (char[LATER_SIZE]){0});

@@ -28,6 +28,7 @@ struct s3_entry {
     uint64_t size;
     int64_t mtime_ns;
     char sha[65]; /* of content or target; "" = not known, or a directory */
+    bool unread;  /* local side: s3_tree_read() has yet to find out what is in it */
     bool guessed; /* sha is made of the etag: nobody has read the content yet. Not in manifests */
     char later
         [LATER_SIZE]; /* local side: its content is still in the bucket, by this id; "" = here */
@@ -85,8 +86,13 @@ struct s3_scan {
     void *warn_ctx;
     int (*fill)(void *ctx, int fd, const char *path, struct err *e);
     void *fill_ctx;
-    bool glance; /* no content is read: -ESTALE, e not set, if base does not vouch for one */
 };
+/* What can be told without reading a content: files that `base` does not vouch for are `unread`. fill is
+ * called for directories alone, `remote` need not be known yet. */
+int s3_tree_walk(int dirfd, const struct s3_scan *how, struct s3_tree *ret, struct err *e);
+/* Looks into these; those that are gone since, or are left out, leave the tree. */
+int s3_tree_read(int dirfd, const struct s3_scan *how, struct s3_tree *t, struct err *e);
+/* Both. */
 int s3_tree_scan(int dirfd, const struct s3_scan *how, struct s3_tree *ret, struct err *e);
 
 #endif

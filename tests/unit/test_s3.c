@@ -551,6 +551,76 @@ static void test_young_things(void **state)
     assert_int_equal(remove_tree_at(AT_FDCWD, root), 0);
 }
 
+static struct s3_entry *add_file(struct s3_tree *t, const char *path, uint64_t size)
+{
+    struct s3_entry *a = s3_tree_add(t, path, &(struct s3_entry){.size = size, .mode = 0600});
+    memset(a->sha, 'b', 64);
+    s3_tree_sort(t);
+    return s3_tree_find(t, path);
+}
+
+static void expect_entry(const struct s3_tree *t, const char *path, bool unread,
+                         const char *content)
+{
+    const struct s3_entry *a = s3_tree_find(t, path);
+    char sha[DIGEST_HEX_SIZE] = "";
+    struct digest d = digest_of(content, strlen(content));
+    if (*content)
+        digest_hex(&d, sha);
+    assert_non_null(a);
+    if (a->unread != unread || strcmp(a->sha, sha) != 0)
+        fail_msg("%s: %d %s", path, a->unread, a->sha);
+}
+
+/* A tree is walked once; what is to be read is read later, when much may have happened. */
+static void test_two_looks(void **state)
+{
+    static const char *const names[] = {"changed", "gone", "kept", "linked", "new", "there"};
+    char root[] = "/tmp/msb-s3-XXXXXX";
+    struct err e = {0};
+    struct ignore rules = {0};
+    struct stat st;
+    AUTO_S3_TREE struct s3_tree base = {0}, remote = {0}, t = {0};
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    AUTO_CLOSE int at = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(mkdirat(at, "d", 0700) == 0 && mkdirat(at, "secret", 0700) == 0);
+    AUTO_CLOSE int dir = dir_open_at(at, "d");
+    AUTO_CLOSE int secret = dir_open_at(at, "secret");
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        put_thing(at, names[i], false, names[i]);
+    put_thing(dir, "below", false, "mine");
+    put_thing(secret, "below", false, "not");
+    (void)add_file(&base, "changed", 7);
+    struct s3_entry *kept = add_file(&base, "kept", 4);
+    assert_int_equal(fstatat(at, "kept", &st, 0), 0);
+    s3_entry_stat(kept, &st);
+    kept->ino = st.st_ino; /* however young */
+    (void)add_file(&remote, "there", 5);
+    const struct s3_scan how = {
+        .base = &base, .remote = &remote, .ignore = &rules, .warn = ignore_warning};
+    assert_int_equal(s3_tree_walk(at, &how, &t, &e), 0);
+    assert_int_equal(t.n, ARRAY_LEN(names) + 4);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        assert_true(s3_tree_find(&t, names[i])->unread == (strcmp(names[i], "kept") != 0));
+    put_thing(at, "changed", false, "CHANGED");
+    put_thing(at, "there", false, "THERE");
+    assert_int_equal(unlinkat(at, "gone", 0), 0);
+    assert_int_equal(unlinkat(at, "linked", 0), 0);
+    put_thing(at, "linked", true, "secret/below");
+    assert_true(remove_tree_at(at, "d") == 0 && symlinkat("secret", at, "d") == 0);
+    assert_int_equal(s3_tree_read(at, &how, &t, &e), 0);
+    expect_entry(&t, "changed", false, "CHANGED");
+    expect_entry(&t, "there", false, "THERE");
+    expect_entry(&t, "new", false, ""); /* nobody knows of a sum that it could have */
+    expect_entry(&t, "secret/below", false, "");
+    assert_string_equal(s3_tree_find(&t, "kept")->sha, kept->sha);
+    assert_null(s3_tree_find(&t, "gone"));
+    assert_null(s3_tree_find(&t, "linked"));
+    assert_null(s3_tree_find(&t, "d/below"));
+    assert_int_equal(remove_tree_at(AT_FDCWD, root), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -567,6 +637,7 @@ int main(void)
         cmocka_unit_test(test_two_ways_to_read),
         cmocka_unit_test(test_decisions),
         cmocka_unit_test(test_young_things),
+        cmocka_unit_test(test_two_looks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
