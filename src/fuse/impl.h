@@ -98,8 +98,9 @@ struct handle {
     uint64_t id;
     int fd;
     bool dir, writable;
-    bool whole;        /* all of its content is here, as far as it was looked at */
-    uint32_t ahead_of; /* the part that was read last, if not */
+    bool whole;                 /* all of its content is here, as far as it was looked at */
+    uint32_t ahead_of;          /* if not: the part that was read last, */
+    uint32_t asked_from, asked; /* and those that were asked for while it is read through */
     struct inode *inode;
     uint8_t *buf; /* directories: entries read, not yet given out */
     size_t pos, len;

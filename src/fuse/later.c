@@ -122,34 +122,49 @@ bool later_is_whole(const struct fuse_server *s, struct handle *h)
     return h->whole;
 }
 
-/* Read one after another, so far: how many, up to this one. */
+/* Read one after another, so far: how many, up to this one. Runs are that long: each is a request to the server. */
 static uint32_t read_through(const uint8_t parts[LATER_PARTS_SIZE], uint32_t part)
 {
     uint32_t n = 0;
-    while (n < AHEAD_RUNS * LATER_RUN && later_has_part(parts, part - n))
+    while (n < LATER_RUN_MAX && later_has_part(parts, part - n))
         n++;
     return n;
 }
 
-/* A file that is read through: the runs that follow are asked for before they are wanted, the more the longer
- * it goes on. */
-static void look_ahead(struct fuse_server *s, const struct stat *st, const char *path,
-                       const uint8_t parts[LATER_PARTS_SIZE], uint32_t part)
+/* These are asked for, unless that was done before: they follow what was, or another place is read from. */
+static void note_asked(struct handle *h, uint32_t part, uint32_t to)
 {
+    if (part >= h->asked_from && part <= h->asked)
+        return;
+    if (part != h->asked + 1)
+        h->asked_from = part;
+    h->asked = to;
+}
+
+/* A file that is read through: the parts that follow are asked for before they are wanted, the more the longer
+ * it goes on. */
+static void look_ahead(struct fuse_server *s, struct handle *h, const struct stat *st,
+                       const char *path, const uint8_t parts[LATER_PARTS_SIZE], uint32_t part)
+{
+    uint32_t through = read_through(parts, part), run = MAX(through, (uint32_t)LATER_RUN);
     uint32_t all = later_count((uint64_t)st->st_size), under_way = 0;
-    uint32_t runs = MIN(read_through(parts, part) / 2, (uint32_t)AHEAD_RUNS);
+    uint32_t end = MIN(all, part + AHEAD_RUNS * through);
     for (size_t k = 0; k < WANTED_MAX; k++)
         under_way += s->wanted[k].waiting && s->wanted[k].ahead;
-    uint32_t at = part - (part - 1) % LATER_RUN + LATER_RUN;
-    for (; runs && under_way < AHEAD_RUNS && at <= all; runs--, at += LATER_RUN) {
-        const struct wanted *w = later_has_part(parts, at) ? NULL : find(s, st, at);
-        bool asked = later_has_part(parts, at) || (w && w->waiting);
-        struct later_request q = {.part = at, .count = LATER_RUN};
-        if (asked || bring(s, st, path, q) != -EINPROGRESS)
+    note_asked(h, part, part);
+    while (h->asked < end && under_way < AHEAD_RUNS) {
+        uint32_t at = h->asked + 1, n = 0;
+        while (n < run && at + n <= all && !later_has_part(parts, at + n))
+            n++;
+        const struct wanted *w = find(s, st, at);
+        h->asked += MAX(n, 1U);
+        if (n == 0 || (w && w->waiting))
             continue;
-        struct wanted *mine = find(s, st, at);
-        if (mine)
-            mine->ahead = true;
+        int r = bring(s, st, path, (struct later_request){.part = at, .count = n});
+        struct wanted *mine = r == -EINPROGRESS ? find(s, st, at) : NULL;
+        if (!mine)
+            break;
+        mine->ahead = true;
         under_way++;
     }
 }
@@ -170,13 +185,15 @@ int later_bring_part(struct fuse_server *s, struct handle *h, uint64_t off, uint
     int r = 0;
     while (r == 0 && ++part <= last) {
         bool through = part == 1 || later_has_part(parts, part - 1) || find(s, &st, part - 1);
-        uint32_t run = LATER_RUN - (part - 1) % LATER_RUN;
+        uint32_t run = MAX(read_through(parts, part - 1), (uint32_t)LATER_RUN);
         struct later_request q = {.part = part, .count = through ? run : 1};
         r = later_has_part(parts, part) ? 0 : bring(s, &st, path, q);
+        if (r == -EINPROGRESS && through)
+            note_asked(h, part, part + run - 1);
     }
     if (r == 0 && h->ahead_of != last) {
         h->ahead_of = last;
-        look_ahead(s, &st, path, parts, last);
+        look_ahead(s, h, &st, path, parts, last);
     }
     return r;
 }

@@ -240,7 +240,7 @@ int s3_part_fill(struct s3_work *w, int fd, const struct later_request *q, s3_kn
         return err_sys(e, errno, "cannot look at a file of the workspace");
     if (q->part > LATER_PARTS_SIZE * 8)
         return -EINVAL;
-    struct run *run = begin(&st, q->part, q->part + MIN(q->count, (uint32_t)LATER_RUN));
+    struct run *run = begin(&st, q->part, q->part + MIN(q->count, (uint32_t)LATER_RUN_MAX));
     if (!run)
         return -EAGAIN;
     later_parts_of(fd, parts);

@@ -21,8 +21,8 @@ enum { LATER_SIZE = 17 };             /* hex digits, and a NUL */
 #define LATER_PARTS_XATTR "user.msb.parts"
 enum {
     LATER_PART = 1 << 20,
-    LATER_RUN =
-        8, /* parts that are fetched at once while a file is read through; they begin at 1, 9, ... */
+    LATER_RUN = 8, /* parts that are fetched at once where a file begins to be read through */
+    LATER_RUN_MAX = 32,
     LATER_LARGE = 32 << 20,
     LATER_PARTS_SIZE = 1024
 };

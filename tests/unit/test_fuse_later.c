@@ -304,7 +304,7 @@ static void test_parts_come_as_they_are_read(void **state)
     expect(&b, 1, LATER_RUN, &number);
     have(fd, 3, false); /* before the machine crashed */
     assert_int_equal(client_read(&b.c, node, fh, mib, 5), -EINPROGRESS);
-    expect(&b, 2, LATER_RUN - 1, &ahead);
+    expect(&b, 2, LATER_RUN, &ahead);
     have(fd, 1, true);
     answer(&b, number, 0);
     assert_int_equal(client_read(&b.c, node, fh, 0, 5), 5);
@@ -317,8 +317,9 @@ static void test_parts_come_as_they_are_read(void **state)
     assert_int_equal(asked(&b, &q), -1);
     have(fd, 8, true);
     assert_int_equal(client_read(&b.c, node, fh, 7 * mib, 5), 5);
-    for (uint32_t run = 2; run < 5; run++)
-        expect(&b, run * LATER_RUN + 1, LATER_RUN, &number);
+    uint32_t others[3];
+    for (uint32_t i = 0; i < 3; i++)
+        expect(&b, (i + 2) * LATER_RUN + 1, LATER_RUN, &others[i]);
     assert_int_equal(asked(&b, &q), -1);
     /* Who wants it waits for it, and has a try of its own if it fails. */
     assert_int_equal(client_read(&b.c, node, fh, 8 * mib, 5), -EINPROGRESS);
@@ -326,6 +327,18 @@ static void test_parts_come_as_they_are_read(void **state)
     answer(&b, ahead, -EIO);
     assert_int_equal(client_read(&b.c, node, fh, 8 * mib, 5), -EINPROGRESS);
     expect(&b, 9, LATER_RUN, &ahead);
+    /* Runs become longer, up to a limit, and leave out what is here. */
+    have(fd, 50, true);
+    answer(&b, ahead, 0);
+    for (uint32_t i = 0; i < 3; i++)
+        answer(&b, others[i], 0);
+    assert_int_equal(client_read(&b.c, node, fh, 49 * mib, 5), 5);
+    for (uint32_t at = 51; at < 51 + 4 * LATER_RUN_MAX; at += LATER_RUN_MAX)
+        expect(&b, at, LATER_RUN_MAX, &number);
+    assert_int_equal(asked(&b, &q), -1);
+    /* One who turns back is looked ahead for again. */
+    assert_int_equal(client_read(&b.c, node, fh, 3 * mib, 5), 5);
+    assert_int_equal(asked(&b, &q), -1);
     box_fini(&b);
 }
 
