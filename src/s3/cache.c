@@ -37,10 +37,8 @@ static int copy(int from, int to, uint64_t size, char *sha)
         if (r == 0)
             r = pwrite_all(to, chunk, n, at);
     }
-    if (r == 0 && sha) {
-        struct digest d = hasher_finish(&h);
-        digest_hex(&d, sha);
-    }
+    if (r == 0 && sha)
+        hasher_hex(&h, sha);
     return r;
 }
 

@@ -136,28 +136,23 @@ void s3_call_etag(char out[S3_ETAG_SIZE], const char *v)
 
 int s3_call_query(struct s3_call *q, const char *name, const char *value)
 {
-    AUTO_BUF struct buf b;
-    buf_init(&b, URL_MAX);
-    if (buf_printf(&b, "%s=", name) < 0 || sigv4_escape(&b, value, false) < 0 ||
-        buf_append(&b, "", 1) < 0)
+    AUTO_BUF struct buf b = {.limit = URL_MAX};
+    if (buf_printf(&b, "%s=", name) < 0 || sigv4_escape(&b, value, false) < 0 || !buf_text(&b))
         return -ENOMEM;
-    return strlist_add(&q->query, (const char *)buf_head(&b));
+    return strlist_add(&q->query, buf_text(&b));
 }
 
 int s3_call_header(struct s3_call *q, const char *name, const char *value)
 {
-    char *line;
-    return asprintf(&line, "%s:%s", name, value) < 0 ? -ENOMEM : strlist_take(&q->header, line);
+    return strlist_printf(&q->header, "%s:%s", name, value);
 }
 
 char *s3_copy_source(const struct s3_client *c, const char *key)
 {
-    AUTO_BUF struct buf b;
-    buf_init(&b, URL_MAX);
-    if (buf_printf(&b, "/%s/", c->config->bucket) < 0 || sigv4_escape(&b, key, true) < 0 ||
-        buf_append(&b, "", 1) < 0)
-        return NULL;
-    return strdup((const char *)buf_head(&b));
+    AUTO_BUF struct buf b = {.limit = URL_MAX};
+    bool ok = buf_printf(&b, "/%s/", c->config->bucket) == 0 && sigv4_escape(&b, key, true) == 0 &&
+              buf_text(&b);
+    return ok ? strdup(buf_text(&b)) : NULL;
 }
 
 static bool is_sha(const char *v)
@@ -201,77 +196,56 @@ static int sign(struct s3_client *c, const struct s3_call *q, const char *path,
                 struct strlist *headers)
 {
     char hex[DIGEST_HEX_SIZE] = SIGV4_EMPTY_SHA256;
-    AUTO_BUF struct buf value;
-    AUTO_FREE char *line = NULL;
+    AUTO_BUF struct buf value = {.limit = URL_MAX};
     struct sigv4_request s = {.method = q->method,
                               .path = path,
                               .query = &q->query,
                               .header = headers,
                               .payload_sha256 = q->body_sha ? q->body_sha : hex};
     struct sigv4_key key = {c->keys->id, c->keys->secret, c->config->region, "s3"};
-    buf_init(&value, URL_MAX);
     if (!c->keys->id)
         return 0;
-    if (q->body_len && !q->body_sha) {
-        struct digest d = digest_of(q->body, q->body_len);
-        digest_hex(&d, hex);
-    }
+    if (q->body_len && !q->body_sha)
+        digest_hex_of(q->body, q->body_len, hex);
     sigv4_time((int64_t)(realtime_ns() / 1000000000) + atomic_load(&c->skew), s.time);
-    char text[128];
-    (void)snprintf(text, sizeof(text), "x-amz-content-sha256:%s", s.payload_sha256);
-    int r = strlist_add(headers, text);
-    (void)snprintf(text, sizeof(text), "x-amz-date:%s", s.time);
+    int r = strlist_printf(headers, "x-amz-content-sha256:%s", s.payload_sha256);
     if (r == 0)
-        r = strlist_add(headers, text);
-    if (r == 0 && c->keys->token) {
-        if (asprintf(&line, "x-amz-security-token:%s", c->keys->token) < 0)
-            line = NULL;
-        r = line ? strlist_add(headers, line) : -ENOMEM;
-    }
-    if (r == 0)
-        r = buf_printf(&value, "authorization:");
+        r = strlist_printf(headers, "x-amz-date:%s", s.time);
+    if (r == 0 && c->keys->token)
+        r = strlist_printf(headers, "x-amz-security-token:%s", c->keys->token);
     if (r == 0)
         r = sigv4_sign(&value, &key, &s);
-    return r < 0 || buf_append(&value, "", 1) < 0 ? -ENOMEM
-                                                  : strlist_add(headers, (char *)buf_head(&value));
+    return r < 0 || !buf_text(&value)
+               ? -ENOMEM
+               : strlist_printf(headers, "authorization:%s", buf_text(&value));
 }
 
 /* The URL, and the headers with the signature. */
 static int compose(struct s3_client *c, const struct s3_call *q, struct buf *url,
                    struct strlist *headers)
 {
-    AUTO_BUF struct buf path;
-    AUTO_FREE char *host = NULL;
-    char range[64], match[S3_ETAG_SIZE + 16];
+    AUTO_BUF struct buf path = {.limit = URL_MAX};
     const char *version = q->match && q->match[0] ? q->match : q->from ? q->object.etag : "";
-    buf_init(&path, URL_MAX);
     if (sigv4_escape(&path, c->root, true) < 0 ||
-        (q->key && sigv4_escape(&path, q->key, true) < 0) || buf_append(&path, "", 1) < 0)
+        (q->key && sigv4_escape(&path, q->key, true) < 0) || !buf_text(&path))
         return -ENOMEM;
-    if (asprintf(&host, "host:%s", c->host) < 0) {
-        host = NULL;
-        return -ENOMEM;
-    }
     int r = strlist_copy(headers, &q->header);
     if (r == 0)
-        r = strlist_add(headers, host);
-    (void)snprintf(range, sizeof(range), "range:bytes=%llu-", (unsigned long long)q->from);
-    if (q->to)
-        (void)snprintf(range, sizeof(range), "range:bytes=%llu-%llu", (unsigned long long)q->from,
-                       (unsigned long long)q->to - 1);
-    if (r == 0 && (q->from || q->to))
-        r = strlist_add(headers, range);
-    (void)snprintf(match, sizeof(match), "if-match:\"%s\"", version);
+        r = strlist_printf(headers, "host:%s", c->host);
+    if (r == 0 && q->to)
+        r = strlist_printf(headers, "range:bytes=%llu-%llu", (unsigned long long)q->from,
+                           (unsigned long long)q->to - 1);
+    else if (r == 0 && q->from)
+        r = strlist_printf(headers, "range:bytes=%llu-", (unsigned long long)q->from);
     if (r == 0 && *version)
-        r = strlist_add(headers, match);
+        r = strlist_printf(headers, "if-match:\"%s\"", version);
     if (r == 0)
-        r = sign(c, q, (const char *)buf_head(&path), headers);
+        r = sign(c, q, buf_text(&path), headers);
     if (r == 0)
-        r = buf_printf(url, "%s%s%s", c->base, (const char *)buf_head(&path),
-                       q->query.n ? "?" : "");
+        r = buf_printf(url, "%s%s%s", c->base, buf_text(&path), q->query.n ? "?" : "");
     if (r == 0)
         r = sigv4_query(url, &q->query);
-    return r < 0 ? r : buf_append(url, "", 1);
+    return r < 0 || buf_text(url) ? r : -ENOMEM;
 }
 
 /* --- the answer ------------------------------------------------------------------------------ */
@@ -361,10 +335,9 @@ static int receive(struct s3_client *c, struct s3_call *q, struct http_response 
 
 static int attempt(struct s3_client *c, struct s3_call *q, struct err *e)
 {
-    AUTO_BUF struct buf url;
+    AUTO_BUF struct buf url = {.limit = URL_MAX};
     AUTO_STRLIST struct strlist headers = {0};
     struct http_response *resp = NULL;
-    buf_init(&url, URL_MAX);
     buf_reset(&q->reply);
     q->status = 0;
     if (q->from == 0)
@@ -375,7 +348,7 @@ static int attempt(struct s3_client *c, struct s3_call *q, struct err *e)
     if (r < 0)
         return r;
     r = http_open(c->http,
-                  &(struct http_request){.url = (const char *)buf_head(&url),
+                  &(struct http_request){.url = buf_text(&url),
                                          .method = q->method,
                                          .headers = &headers,
                                          .body = q->body,

@@ -150,8 +150,7 @@ char *s3_config_name(const struct s3_config *c)
     char *name = NULL, hex[DIGEST_HEX_SIZE];
     if (asprintf(&place, "%s/%s %s", c->bucket, c->prefix, c->endpoint ? c->endpoint : "") < 0)
         return NULL;
-    struct digest d = digest_of(place, strlen(place));
-    digest_hex(&d, hex);
+    digest_hex_of(place, strlen(place), hex);
     for (char *p = place; *p; p++)
         if (!ascii_alnum(*p) && *p != '.')
             *p = '-';

@@ -50,8 +50,7 @@ int s3_content_get(struct s3_work *w, const struct s3_entry *of, int fd,
         memcpy(etag, ret->object.etag, sizeof(etag));
         r = s3_get(w->client, key, etag, of->size, on_data, ret, &ret->object, e);
     }
-    struct digest sum = hasher_finish(&ret->h);
-    digest_hex(&sum, ret->sha);
+    hasher_hex(&ret->h, ret->sha);
     if (r < 0)
         return r;
     if (ret->size != of->size)
@@ -67,28 +66,30 @@ int s3_content_get(struct s3_work *w, const struct s3_entry *of, int fd,
 
 void s3_later_plan(struct s3_work *w, struct s3_entry *a)
 {
-    char text[S3_ETAG_SIZE + 64];
-    struct digest d;
+    char text[S3_ETAG_SIZE + 64], hex[DIGEST_HEX_SIZE];
     if (a->kind == S3_KIND_FILE &&
         !a->sha[0]) { /* until it is read, its etag stands for its content */
         (void)snprintf(text, sizeof(text), "etag %s", a->etag);
-        d = digest_of(text, strlen(text));
-        digest_hex(&d, a->sha);
+        digest_hex_of(text, strlen(text), a->sha);
         a->guessed = a->size > 0;
         a->mode = 0644;
     }
     if (a->kind == S3_KIND_FILE && a->size == 0) { /* nothing will come */
-        d = digest_of("", 0);
-        digest_hex(&d, a->sha);
+        digest_hex_of("", 0, a->sha);
         return;
     }
     (void)snprintf(text, sizeof(text), "%llx %x %s", (unsigned long long)realtime_ns(),
                    atomic_fetch_add(&w->serial, 1), a->etag);
-    d = digest_of(text, strlen(text));
-    char hex[DIGEST_HEX_SIZE];
-    digest_hex(&d, hex);
+    digest_hex_of(text, strlen(text), hex);
     memcpy(a->later, hex, LATER_SIZE - 1);
     a->later[LATER_SIZE - 1] = '\0';
+}
+
+void s3_set_mtime(int dir, const char *name, int64_t ns)
+{
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {ns / 1000000000, ns % 1000000000}};
+    if (ns > 0)
+        (void)utimensat(dir, name, times, AT_SYMLINK_NOFOLLOW);
 }
 
 int s3_later_mark(int fd, const struct s3_entry *a)
@@ -103,16 +104,11 @@ int s3_later_mark(int fd, const struct s3_entry *a)
 static void note_fetched(const struct s3_work *w, const struct s3_entry *a, const char *sha)
 {
     struct stat st;
-    AUTO_FREE char *line = NULL;
     AUTO_CLOSE int fd = openat(w->dir, S3_FETCHED_FILE,
                                O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0 || fstat(fd, &st) < 0 || st.st_size > FETCHED_MAX)
         return;
-    int n = asprintf(&line, "%s %s %s\n", sha, a->etag, a->path);
-    if (n > 0)
-        (void)write_all(fd, line, (size_t)n);
-    else
-        line = NULL;
+    (void)dprintf(fd, "%s %s %s\n", sha, a->etag, a->path);
 }
 
 /* --- filling --------------------------------------------------------------------------------- */
@@ -129,10 +125,7 @@ int s3_fill_done(struct s3_work *w, int fd, const struct s3_entry *of, const cha
     int r = later_mark(fd, LATER_XATTR, NULL, 0);
     if (r < 0)
         return err_sys(e, -r, "cannot store '%s'", of->path);
-    (void)pthread_mutex_lock(&w->lock);
-    w->counts.downloaded++;
-    w->counts.bytes_down += of->size;
-    (void)pthread_mutex_unlock(&w->lock);
+    s3_work_count(w, &w->counts.downloaded, &w->counts.bytes_down, of->size);
     return 0;
 }
 

@@ -33,8 +33,6 @@ static int make_dir(int dir, const char *name, const struct s3_entry *a)
 static int make_file(int dir, const char *name, const struct s3_entry *a)
 {
     const int how = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
-                                {a->mtime_ns / 1000000000, a->mtime_ns % 1000000000}};
     AUTO_CLOSE int fd = openat(dir, name, how, a->mode | 0400);
     if (fd < 0 && errno == EEXIST && a->later[0]) { /* of a try that was interrupted */
         if (unlinkat(dir, name, 0) < 0)
@@ -44,8 +42,8 @@ static int make_file(int dir, const char *name, const struct s3_entry *a)
     if (fd < 0)
         return errno == EEXIST ? 0 : -errno;
     int r = s3_later_mark(fd, a);
-    if (r == 0 && !a->guessed && a->mtime_ns > 0)
-        (void)futimens(fd, times);
+    if (r == 0 && !a->guessed)
+        s3_set_mtime(dir, name, a->mtime_ns);
     return r;
 }
 
@@ -123,18 +121,6 @@ bool s3_can_be_lazy(const struct s3_work *w)
     return true;
 }
 
-/* What base will be, for whoever has to look into a directory now. */
-static int base_of_plan(struct s3_work *w)
-{
-    for (size_t i = 0; i < w->plan.n; i++) {
-        const struct s3_step *s = &w->plan.v[i];
-        if (s->result.path && !s->ignored && !s3_tree_add(&w->base, s->path, &s->result))
-            return -ENOMEM;
-    }
-    s3_tree_sort(&w->base);
-    return s3_index_base(w);
-}
-
 int s3_plan_lazily(struct s3_work *w)
 {
     if (fsetxattr(w->data, LATER_XATTR, LATER_ROOT, LATER_SIZE - 1, 0) < 0)
@@ -151,5 +137,6 @@ int s3_plan_lazily(struct s3_work *w)
         w->counts.downloaded += !dir;
     }
     w->lazy = w->unlisted = true;
-    return base_of_plan(w);
+    /* What base will be, for whoever has to look into a directory now. */
+    return s3_plan_results(&w->plan, &w->base) < 0 ? -ENOMEM : s3_index_base(w);
 }

@@ -72,8 +72,7 @@ static void deliver(struct sending *x, const struct part *a)
 {
     struct err e = {0};
     char sha[DIGEST_HEX_SIZE];
-    struct digest d = digest_of(a->p, a->n);
-    digest_hex(&d, sha);
+    digest_hex_of(a->p, a->n, sha);
     if (s3_resume_has(&x->resume, a->number, sha, &x->up))
         return;
     int r = s3_upload_part(x->w->client, &x->up, a->number, a->p, a->n, sha, &e);
@@ -157,8 +156,7 @@ int s3_put_parts(struct s3_work *w, const char *key, const struct strlist *meta,
     if (r == 0)
         r = finish(x, got, e);
     s3_resume_end(w, x->path, &x->up, &x->resume, r);
-    struct digest d = hasher_finish(&x->h);
-    digest_hex(&d, got->sha);
+    hasher_hex(&x->h, got->sha);
     got->size = x->size;
     s3_upload_free(&x->up);
     (void)pthread_mutex_destroy(&x->lock);

@@ -90,14 +90,12 @@ static int refuse(const struct s3_entry *of, struct err *e)
 /* All parts are here, and the last one is about to count. */
 static int check_sum(int fd, const struct s3_entry *of, struct err *e)
 {
-    struct digest d;
     char sha[DIGEST_HEX_SIZE];
     if (!of->sha[0] || of->guessed)
         return 0;
-    int r = lseek(fd, 0, SEEK_SET) < 0 ? -errno : digest_of_fd(fd, &d);
+    int r = lseek(fd, 0, SEEK_SET) < 0 ? -errno : digest_hex_of_fd(fd, sha);
     if (r < 0)
         return err_sys(e, -r, "cannot read '%s'", of->path);
-    digest_hex(&d, sha);
     if (strcmp(of->sha, sha) == 0)
         return 0;
     (void)later_parts_set(fd, (const uint8_t[LATER_PARTS_SIZE]){WRONG}, 1);
@@ -168,7 +166,6 @@ static int on_bytes(void *ctx, const void *p, size_t n, struct err *e)
 /* It becomes an ordinary file. */
 static int finish(struct arrival *a, struct err *e)
 {
-    struct digest d = {0};
     char sha[DIGEST_HEX_SIZE] = "", id[LATER_SIZE];
     struct stat st;
     int r = s3_file_lock(a->fd, e);
@@ -177,8 +174,8 @@ static int finish(struct arrival *a, struct err *e)
     if (later_get(a->fd, id) && strcmp(id, a->of->later) == 0) {
         if (fstat(a->fd, &st) < 0 || lseek(a->fd, 0, SEEK_SET) < 0)
             r = -errno;
-        if (r == 0 && a->of->guessed && (r = digest_of_fd(a->fd, &d)) == 0)
-            digest_hex(&d, sha);
+        if (r == 0 && a->of->guessed)
+            r = digest_hex_of_fd(a->fd, sha);
         r = r < 0 ? err_sys(e, -r, "cannot read '%s'", a->of->path)
                   : s3_fill_done(a->w, a->fd, a->of, sha, &st.st_mtim, e);
     }

@@ -39,9 +39,7 @@ static int keep_aside(struct s3_work *w, int parent, const char *name, const cha
                            nth);
         if (renameat2(w->tmp, tmp, parent, to, RENAME_NOREPLACE) == 0) {
             s3_work_warn(w, "conflict: '%s' was changed %s; yours is now '%s'", path, w->rival, to);
-            (void)pthread_mutex_lock(&w->lock);
-            w->counts.conflicts++;
-            (void)pthread_mutex_unlock(&w->lock);
+            s3_work_count(w, &w->counts.conflicts, NULL, 0);
             atomic_store(&w->again, true); /* it is a new file */
             return 0;
         }
@@ -73,18 +71,13 @@ static bool is_empty_shell(struct s3_work *w, const char *tmp, const char *path)
 static bool has_content(const struct s3_work *w, const char *tmp, const struct s3_entry *old)
 {
     char hex[DIGEST_HEX_SIZE], target[S3_TARGET_MAX + 1];
-    struct digest d;
     if (old->kind == S3_KIND_LINK) {
         ssize_t n = readlinkat(w->tmp, tmp, target, sizeof(target));
-        d = digest_of(target, n < 0 ? 0 : (size_t)n);
-        digest_hex(&d, hex);
+        digest_hex_of(target, n < 0 ? 0 : (size_t)n, hex);
         return n >= 0 && strcmp(hex, old->sha) == 0;
     }
     AUTO_CLOSE int fd = openat(w->tmp, tmp, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0 || digest_of_fd(fd, &d) < 0)
-        return false;
-    digest_hex(&d, hex);
-    return strcmp(hex, old->sha) == 0;
+    return fd >= 0 && digest_hex_of_fd(fd, hex) == 0 && strcmp(hex, old->sha) == 0;
 }
 
 /* What was at a path is now w->tmp/tmp. */

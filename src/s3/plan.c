@@ -77,6 +77,17 @@ int s3_plan_make(const struct s3_tree *base, const struct s3_tree *local,
     return 0;
 }
 
+int s3_plan_results(const struct s3_plan *p, struct s3_tree *to)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        const struct s3_step *s = &p->v[i];
+        if (s->result.path && !s->ignored && !s3_tree_add(to, s->path, &s->result))
+            return -ENOMEM;
+    }
+    s3_tree_sort(to);
+    return 0;
+}
+
 void s3_plan_free(struct s3_plan *p)
 {
     for (size_t i = 0; i < p->n; i++)

@@ -34,6 +34,8 @@ struct s3_plan {
 
 int s3_plan_make(const struct s3_tree *base, const struct s3_tree *local,
                  const struct s3_tree *remote, struct ignore *ignore, struct s3_plan *ret);
+/* Adds what both sides have afterwards, without what is ignored here; sorted. */
+int s3_plan_results(const struct s3_plan *p, struct s3_tree *to);
 void s3_plan_free(struct s3_plan *p);
 #define AUTO_S3_PLAN CLEANUP(s3_plan_free)
 

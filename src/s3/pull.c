@@ -13,11 +13,6 @@ struct download {
     struct s3_content c;
 };
 
-static struct timespec time_of(int64_t ns)
-{
-    return (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
-}
-
 /* A target that no system call would take makes no link. */
 static bool target_ok(const struct download *d)
 {
@@ -30,9 +25,7 @@ static int finish(const struct download *d, const char *tmp, const struct s3_ste
 {
     const struct s3_entry *r = s->remote;
     const struct s3_object *o = &d->c.object;
-    struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_OMIT}};
     bool known = r->sha[0];
-    int64_t mtime = known ? r->mtime_ns : o->mtime_ns;
     *got = *r;
     got->staged = NULL;
     if (!known) {
@@ -40,15 +33,13 @@ static int finish(const struct download *d, const char *tmp, const struct s3_ste
         got->mode = o->mode >= 0 ? (unsigned)o->mode : 0644;
     }
     got->mode = got->kind == S3_KIND_LINK ? 0777 : got->mode | 0400;
-    if (mtime > 0)
-        times[1] = time_of(mtime);
     if (got->kind == S3_KIND_LINK) {
         if (unlinkat(d->w->tmp, tmp, 0) < 0 || symlinkat(d->c.target, d->w->tmp, tmp) < 0)
             return err_sys(e, errno, "cannot write '%s'", s->path);
     } else if (fchmod(d->fd, got->mode) < 0) {
         return err_sys(e, errno, "cannot write '%s'", s->path);
     }
-    (void)utimensat(d->w->tmp, tmp, times, AT_SYMLINK_NOFOLLOW);
+    s3_set_mtime(d->w->tmp, tmp, known ? r->mtime_ns : o->mtime_ns);
     return 0;
 }
 
@@ -77,10 +68,7 @@ static int settle(struct s3_work *w, struct s3_step *s, const char *tmp, struct 
         got->mode = mode;
     }
     s->result = *got;
-    (void)pthread_mutex_lock(&w->lock);
-    w->counts.downloaded++;
-    w->counts.bytes_down += got->later[0] ? 0 : got->size;
-    (void)pthread_mutex_unlock(&w->lock);
+    s3_work_count(w, &w->counts.downloaded, &w->counts.bytes_down, got->later[0] ? 0 : got->size);
     return 0;
 }
 
@@ -113,14 +101,13 @@ static int put_off(struct download *d, const char *tmp, struct s3_step *s, struc
     struct s3_work *w = d->w;
     const struct s3_entry *r = s->remote;
     struct s3_entry got = *r;
-    struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, time_of(r->mtime_ns)};
     s3_later_plan(w, &got);
     int x = s3_later_mark(d->fd, &got);
     got.mode |= 0400;
     if (x == 0 && fchmod(d->fd, got.mode) < 0)
         x = -errno;
-    if (x == 0 && r->sha[0] && r->mtime_ns > 0)
-        (void)futimens(d->fd, times);
+    if (x == 0 && r->sha[0])
+        s3_set_mtime(w->tmp, tmp, r->mtime_ns);
     if (x == -EOPNOTSUPP) { /* no extended attributes here: contents come at once */
         atomic_store(&w->later, false);
         return fetch(d, tmp, s, e);

@@ -51,16 +51,12 @@ static bool is_obsolete(const struct s3_step *s)
 
 static int describe(struct upload *u, const char *sha)
 {
-    char line[128];
     const struct s3_entry *a = &u->got;
-    (void)snprintf(line, sizeof(line), "x-amz-meta-msb-mode:%o", a->mode);
-    int r = strlist_add(&u->meta, line);
-    (void)snprintf(line, sizeof(line), "x-amz-meta-msb-mtime:%lld", (long long)a->mtime_ns);
+    int r = strlist_printf(&u->meta, "x-amz-meta-msb-mode:%o", a->mode);
     if (r == 0 && a->mtime_ns >= 0)
-        r = strlist_add(&u->meta, line);
-    (void)snprintf(line, sizeof(line), "x-amz-meta-msb-sha256:%s", sha);
+        r = strlist_printf(&u->meta, "x-amz-meta-msb-mtime:%lld", (long long)a->mtime_ns);
     if (r == 0 && *sha)
-        r = strlist_add(&u->meta, line);
+        r = strlist_printf(&u->meta, "x-amz-meta-msb-sha256:%s", sha);
     if (r == 0 && a->kind == S3_KIND_LINK)
         r = strlist_add(&u->meta, "x-amz-meta-msb-type:symlink");
     u->how.meta = &u->meta;
@@ -69,8 +65,7 @@ static int describe(struct upload *u, const char *sha)
 
 static int put_whole(struct upload *u, const void *p, size_t n, struct err *e)
 {
-    struct digest d = digest_of(p, n);
-    digest_hex(&d, u->got.sha);
+    digest_hex_of(p, n, u->got.sha);
     u->got.size = n;
     u->how.sha = u->got.sha;
     if (describe(u, u->got.sha) < 0)
@@ -178,10 +173,7 @@ static int upload(struct s3_work *w, struct s3_step *s, struct err *e)
         u.got.etag[0] = '\0'; /* its object has yet to get it */
     s->result = u.got;
     s->result.staged = s->staged;
-    (void)pthread_mutex_lock(&w->lock);
-    w->counts.uploaded++;
-    w->counts.bytes_up += u.got.size;
-    (void)pthread_mutex_unlock(&w->lock);
+    s3_work_count(w, &w->counts.uploaded, &w->counts.bytes_up, u.got.size);
     return 0;
 }
 

@@ -154,16 +154,20 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static bool is_pending(const struct s3_remote *r, const char *path)
+static void sort(struct strlist *l)
 {
-    const struct strlist *l = &r->manifest.pending;
-    return l->n && !s3_tree_find(&r->manifest, path) &&
-           bsearch(&path, l->v, l->n, sizeof(*l->v), by_text);
+    if (l->n)
+        qsort(l->v, l->n, sizeof(*l->v), by_text);
+}
+
+static bool sorted_has(const struct strlist *l, const char *text)
+{
+    return l->n && bsearch(&text, l->v, l->n, sizeof(*l->v), by_text);
 }
 
 static int add_object(struct listing *l, const struct s3_tree *base, const struct s3_entry *o)
 {
-    if (is_pending(l->r, o->path))
+    if (sorted_has(&l->r->manifest.pending, o->path) && !s3_tree_find(&l->r->manifest, o->path))
         return strlist_add(&l->r->pending, o->path);
     const struct s3_entry *as = known_as(l, base, o);
     struct s3_entry *a = s3_tree_add(&l->r->tree, o->path, as);
@@ -180,8 +184,7 @@ static int merge(struct listing *l, const struct s3_tree *base)
 {
     struct s3_remote *r = l->r;
     int x = 0;
-    if (r->manifest.pending.n)
-        qsort(r->manifest.pending.v, r->manifest.pending.n, sizeof(char *), by_text);
+    sort(&r->manifest.pending);
     for (size_t i = 0; x == 0 && i < l->objects.n; i++)
         x = add_object(l, base, &l->objects.v[i]);
     for (size_t i = 0; x == 0 && i < r->manifest.n; i++) {
@@ -198,20 +201,17 @@ static int merge(struct listing *l, const struct s3_tree *base)
 /* Content that was put aside for a manifest that never came. */
 static int find_leftovers(struct listing *l)
 {
-    struct strlist used = {0};
+    AUTO_STRLIST struct strlist used = {0};
     int r = 0;
     for (size_t i = 0; r == 0 && i < l->r->manifest.n; i++)
         if (l->r->manifest.v[i].staged)
             r = strlist_add(&used, l->r->manifest.v[i].staged);
-    if (used.n)
-        qsort(used.v, used.n, sizeof(char *), by_text);
+    sort(&used);
     for (size_t i = 0; r == 0 && i < l->staged.n; i++) {
         const char *id = l->staged.v[i].path;
-        bool in_use = used.n && bsearch(&id, used.v, used.n, sizeof(char *), by_text);
-        if (!in_use && s3_path_ok(id))
+        if (!sorted_has(&used, id) && s3_path_ok(id))
             r = strlist_add(&l->r->leftover, id);
     }
-    strlist_free(&used);
     return r;
 }
 

@@ -106,13 +106,9 @@ static int add_header(const struct http_head *h, struct http_text name, struct s
             r = buf_append(&line, f->value.p, f->value.n);
         any = true;
     }
-    if (r == 0)
-        r = buf_append(&line, "", 1);
-    if (r < 0)
+    if (r < 0 || !buf_text(&line))
         return -ENOMEM;
-    if (!any)
-        return fail(why, "lacks a header that it has signed");
-    return strlist_add(to, (const char *)buf_head(&line));
+    return any ? strlist_add(to, buf_text(&line)) : fail(why, "lacks a header that it has signed");
 }
 
 static int add_token(const char *token, struct strlist *to)
@@ -150,13 +146,10 @@ static int split_query(struct http_text q, struct strlist *to)
     struct http_text one;
     int r = 0;
     while (r == 0 && q.n > 0) {
-        char *text = NULL;
         if (!take(&q, '&', &one))
             continue; /* two in a row */
         const char *eq = memchr(one.p, '=', one.n) ? "" : "=";
-        if (asprintf(&text, "%.*s%s", (int)one.n, one.p, eq) < 0)
-            return -ENOMEM;
-        r = strlist_take(to, text);
+        r = strlist_printf(to, "%.*s%s", (int)one.n, one.p, eq);
     }
     return r;
 }
@@ -166,11 +159,9 @@ static int add_path(struct buf *out, struct http_text path, bool as_it_is, const
 {
     AUTO_BUF struct buf text = {.limit = TEXT_MAX};
     int r = buf_append(&text, path.p, path.n);
-    if (r == 0)
-        r = buf_append(&text, "", 1);
-    if (r < 0)
+    const char *p = r == 0 ? buf_text(&text) : NULL;
+    if (!p)
         return -ENOMEM;
-    const char *p = (const char *)buf_head(&text);
     if (!as_it_is && (strstr(p, "//") || strstr(p, "/./") || strstr(p, "/../")))
         return fail(why, "has a path that services read differently");
     r = as_it_is ? buf_append(out, p, path.n) : sigv4_escape(out, p, true);
@@ -185,8 +176,7 @@ static int payload(const struct http_head *h, const void *body, size_t n, char o
     if (!f) {
         if (!body && h->framing != HTTP_EMPTY)
             return -ENODATA;
-        struct digest d = digest_of(body ? body : "", body ? n : 0);
-        digest_hex(&d, out);
+        digest_hex_of(body ? body : "", body ? n : 0, out);
         return 0;
     }
     if (f->value.n >= 80 || !http_token(f->value.p, f->value.n))

@@ -25,8 +25,7 @@ enum { RECORD_MAX = 1 << 20, NAME_HEX = 32 };
 
 static void name_of(const char *path, char out[DIGEST_HEX_SIZE])
 {
-    struct digest d = digest_of(path, strlen(path));
-    digest_hex(&d, out);
+    digest_hex_of(path, strlen(path), out);
     out[NAME_HEX] = '\0';
 }
 
@@ -67,12 +66,11 @@ static void record_free(struct record *r)
 
 static char *join(const struct strlist *meta)
 {
-    AUTO_BUF struct buf b;
-    buf_init(&b, 4096);
+    AUTO_BUF struct buf b = {.limit = 4096};
     for (size_t i = 0; i < meta->n; i++)
         if (buf_printf(&b, " %s", meta->v[i]) < 0)
             return NULL;
-    return buf_append(&b, "", 1) < 0 ? NULL : strdup((const char *)buf_head(&b));
+    return buf_text(&b) ? strdup(buf_text(&b)) : NULL;
 }
 
 /* Those that both the record and the server have. */

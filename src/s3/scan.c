@@ -28,11 +28,6 @@ static void leave_out(struct scan *s, const char *why)
     s->how.warn(s->how.warn_ctx, text);
 }
 
-static void set_sha(struct s3_entry *a, struct digest d)
-{
-    digest_hex(&d, a->sha);
-}
-
 /* A file whose content is still in the bucket, and which is where base has it. */
 static bool is_as_marked(int at, const char *name, const struct s3_entry *was, struct s3_entry *a)
 {
@@ -55,7 +50,7 @@ static int read_link(struct scan *s, int at, const char *name, struct s3_entry *
         return errno == ENOENT || errno == EINVAL
                    ? 1
                    : err_sys(s->e, errno, "cannot read '%s'", s->path);
-    set_sha(a, digest_of(target, (size_t)n));
+    digest_hex_of(target, (size_t)n, a->sha);
     a->mode = 0777;
     return 0;
 }
@@ -228,7 +223,6 @@ static bool may_be_known(const struct s3_scan *how, const struct s3_entry *a)
 /* 1: it is gone, or left out. */
 static int read_file(int dirfd, const struct s3_scan *how, struct s3_entry *a, struct err *e)
 {
-    struct digest d;
     struct stat st;
     AUTO_CLOSE int fd = beneath_open(dirfd, a->path, O_RDONLY | O_NONBLOCK, false);
     if (fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP || fd == -EXDEV)
@@ -246,11 +240,8 @@ static int read_file(int dirfd, const struct s3_scan *how, struct s3_entry *a, s
     a->unread = false;
     if (!may_be_known(how, a))
         return 0;
-    r = digest_of_fd(fd, &d);
-    if (r < 0)
-        return err_sys(e, -r, "cannot read '%s'", a->path);
-    digest_hex(&d, a->sha);
-    return 0;
+    r = digest_hex_of_fd(fd, a->sha);
+    return r < 0 ? err_sys(e, -r, "cannot read '%s'", a->path) : 0;
 }
 
 int s3_tree_read(int dirfd, const struct s3_scan *how, struct s3_tree *t, struct err *e)

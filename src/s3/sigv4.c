@@ -11,10 +11,6 @@ enum { TEXT_MAX = 256 << 10, DATE_LEN = 8 };
 
 enum { HMAC_BLOCK = 64 }; /* of SHA-256 */
 
-struct mac {
-    uint8_t b[DIGEST_SIZE];
-};
-
 /* Half of an HMAC (RFC 2104): the key with a pad, and then the bytes. */
 static struct digest padded(const uint8_t key[HMAC_BLOCK], uint8_t pad, const void *p, size_t n)
 {
@@ -30,10 +26,9 @@ static struct digest padded(const uint8_t key[HMAC_BLOCK], uint8_t pad, const vo
 }
 
 /* By hand, since OpenSSL's brings all of its algorithms with it, which every start of msb pays for. */
-static struct mac hmac(const void *key, size_t key_len, const char *text, size_t n)
+static struct digest hmac(const void *key, size_t key_len, const char *text, size_t n)
 {
     uint8_t block[HMAC_BLOCK] = {0};
-    struct mac m;
     if (key_len > sizeof(block)) {
         struct digest d = digest_of(key, key_len);
         memcpy(block, d.b, sizeof(d.b));
@@ -43,11 +38,10 @@ static struct mac hmac(const void *key, size_t key_len, const char *text, size_t
     struct digest inner = padded(block, 0x36, text, n);
     struct digest outer = padded(block, 0x5c, inner.b, sizeof(inner.b));
     explicit_bzero(block, sizeof(block));
-    memcpy(m.b, outer.b, sizeof(m.b));
-    return m;
+    return outer;
 }
 
-static struct mac chain(const struct mac *key, const char *text)
+static struct digest chain(const struct digest *key, const char *text)
 {
     return hmac(key->b, sizeof(key->b), text, strlen(text));
 }
@@ -161,12 +155,11 @@ static int canonical(struct buf *out, const struct sigv4_request *q, char *const
     return r < 0 ? r : buf_printf(out, "\n%s", q->payload_sha256);
 }
 
-static struct mac signing_key(const struct sigv4_key *key, const char *date)
+static struct digest signing_key(const struct sigv4_key *key, const char *date)
 {
-    AUTO_BUF struct buf first;
-    buf_init(&first, TEXT_MAX);
+    AUTO_BUF struct buf first = {.limit = TEXT_MAX};
     (void)buf_printf(&first, "AWS4%s", key->secret);
-    struct mac m = hmac(buf_head(&first), buf_len(&first), date, strlen(date));
+    struct digest m = hmac(buf_head(&first), buf_len(&first), date, strlen(date));
     if (first.data)
         explicit_bzero(first.data, first.cap);
     m = chain(&m, key->region);
@@ -176,27 +169,23 @@ static struct mac signing_key(const struct sigv4_key *key, const char *date)
 
 int sigv4_sign(struct buf *out, const struct sigv4_key *key, const struct sigv4_request *q)
 {
-    AUTO_BUF struct buf text, to_sign;
+    AUTO_BUF struct buf text = {.limit = TEXT_MAX}, to_sign = {.limit = TEXT_MAX};
     char *header[SIGV4_SIGNED_MAX], hex[DIGEST_HEX_SIZE], date[DATE_LEN + 1] = "";
-    buf_init(&text, TEXT_MAX);
-    buf_init(&to_sign, TEXT_MAX);
     memcpy(date, q->time, DATE_LEN);
     int r = sorted(q->header, header, by_header);
     if (r == 0)
         r = canonical(&text, q, header);
     if (r < 0)
         return r;
-    struct digest d = digest_of(buf_head(&text), buf_len(&text));
-    digest_hex(&d, hex);
+    digest_hex_of(buf_head(&text), buf_len(&text), hex);
     r = buf_printf(&to_sign, "AWS4-HMAC-SHA256\n%s\n%s/%s/%s/aws4_request\n%s", q->time, date,
                    key->region, key->service, hex);
     if (r < 0)
         return r;
-    struct mac k = signing_key(key, date);
-    struct mac m = hmac(k.b, sizeof(k.b), (const char *)buf_head(&to_sign), buf_len(&to_sign));
+    struct digest k = signing_key(key, date);
+    struct digest m = hmac(k.b, sizeof(k.b), (const char *)buf_head(&to_sign), buf_len(&to_sign));
     explicit_bzero(&k, sizeof(k));
-    memcpy(d.b, m.b, sizeof(d.b));
-    digest_hex(&d, hex);
+    digest_hex(&m, hex);
     r = buf_printf(out,
                    "AWS4-HMAC-SHA256 Credential=%s/%s/%s/%s/aws4_request, SignedHeaders=", key->id,
                    date, key->region, key->service);

@@ -130,13 +130,7 @@ int s3_base_load(struct s3_work *w, struct err *e)
 static int save_base(const struct s3_work *w, int dir, struct err *e)
 {
     AUTO_S3_TREE struct s3_tree t = {0};
-    for (size_t i = 0; i < w->plan.n; i++) {
-        struct s3_entry a = w->plan.v[i].result;
-        if (a.path && !w->plan.v[i].ignored && !s3_tree_add(&t, w->plan.v[i].path, &a))
-            return err_oom(e);
-    }
-    s3_tree_sort(&t);
-    AUTO_FREE char *text = s3_tree_dump(&t, true);
+    AUTO_FREE char *text = s3_plan_results(&w->plan, &t) < 0 ? NULL : s3_tree_dump(&t, true);
     int r = text ? file_replace_at(dir, BASE_FILE, text, strlen(text), 0600, true) : -ENOMEM;
     if (r < 0)
         return err_sys(e, -r, "cannot write " BASE_FILE);
@@ -678,13 +672,12 @@ int s3_workspace_probe(const struct store *s, const char *name, struct s3_config
 {
     AUTO_S3_CREDENTIALS struct s3_credentials keys = {0};
     struct result res = {0};
-    struct s3_sync how = {.warn = warn};
     AUTO_CLOSE int dir = workspace_dir_open(s, name, e);
     int r = dir < 0 ? dir : s3_credentials_find(s, c->credentials, &keys, e);
     struct job j = {
         .config = c, .keys = &keys, .dir = dir, .probe = true, .cache = -1, .fetch = -1};
     if (r == 0)
-        r = run_job(&j, &how, &res, e);
+        r = run_job(&j, &(struct s3_sync){.warn = warn}, &res, e);
     c->conditional = res.conditional;
     return r;
 }

@@ -13,6 +13,15 @@ void s3_work_stamp(struct s3_work *w)
     (void)strftime(w->stamp, sizeof(w->stamp), "%Y%m%d-%H%M%S", &tm);
 }
 
+void s3_work_count(struct s3_work *w, uint64_t *n, uint64_t *bytes, uint64_t size)
+{
+    (void)pthread_mutex_lock(&w->lock);
+    ++*n;
+    if (bytes)
+        *bytes += size;
+    (void)pthread_mutex_unlock(&w->lock);
+}
+
 void s3_work_warn(struct s3_work *w, const char *fmt, ...)
 {
     char text[2048];

@@ -52,6 +52,8 @@ struct s3_work {
 
 /* Sets the stamp, to now. */
 void s3_work_stamp(struct s3_work *w);
+/* Adds one, and so many bytes; NULL: none. */
+void s3_work_count(struct s3_work *w, uint64_t *n, uint64_t *bytes, uint64_t size);
 void s3_work_warn(struct s3_work *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 enum { S3_THREADS = 8 }; /* that make requests */
@@ -81,6 +83,8 @@ bool s3_cache_get(struct s3_work *w, const struct s3_entry *of, int fd, struct s
 void s3_cache_put(struct s3_work *w, const struct s3_content *c);
 /* *a becomes a file that is to be filled later. */
 void s3_later_plan(struct s3_work *w, struct s3_entry *a);
+/* The time of a new file; 0, or less: it stays. */
+void s3_set_mtime(int dir, const char *name, int64_t ns);
 /* Marks an empty file as that. */
 int s3_later_mark(int fd, const struct s3_entry *a);
 /* Fills such a file or directory; `known` finds what it is by its id, with a path that is malloc'd. 0 also if

@@ -86,6 +86,14 @@ int buf_printf(struct buf *b, const char *fmt, ...)
     return 0;
 }
 
+const char *buf_text(struct buf *b)
+{
+    uint8_t *end = buf_reserve(b, 1);
+    if (end)
+        *end = '\0';
+    return end ? (const char *)buf_head(b) : NULL;
+}
+
 void buf_consume(struct buf *b, size_t n)
 {
     assert(n <= buf_len(b));

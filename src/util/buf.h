@@ -39,6 +39,8 @@ uint8_t *buf_reserve(struct buf *b, size_t n);
 void buf_commit(struct buf *b, size_t n);
 int buf_append(struct buf *b, const void *p, size_t n);
 int buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The content as text, good until the buffer is changed; NULL: no room for its end. */
+const char *buf_text(struct buf *b);
 /* Drops n bytes from the front; n may not exceed buf_len. */
 void buf_consume(struct buf *b, size_t n);
 /* Gives memory back when the buffer is empty. */

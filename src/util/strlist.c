@@ -1,6 +1,8 @@
 #include "util/strlist.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +24,16 @@ int strlist_take(struct strlist *l, char *s)
 int strlist_add(struct strlist *l, const char *s)
 {
     return strlist_take(l, strdup(s));
+}
+
+int strlist_printf(struct strlist *l, const char *fmt, ...)
+{
+    char *s;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vasprintf(&s, fmt, ap);
+    va_end(ap);
+    return n < 0 ? -ENOMEM : strlist_take(l, s);
 }
 
 bool strlist_has(const struct strlist *l, const char *s)

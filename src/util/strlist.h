@@ -13,6 +13,7 @@ struct strlist {
 
 int strlist_add(struct strlist *l, const char *s); /* copies; -ENOMEM */
 int strlist_take(struct strlist *l, char *s);      /* takes ownership, frees on failure */
+int strlist_printf(struct strlist *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 bool strlist_has(const struct strlist *l, const char *s);
 bool strlist_same(const struct strlist *a, const struct strlist *b); /* in the same order */
 int strlist_copy(struct strlist *to, const struct strlist *from);

@@ -67,6 +67,12 @@ struct digest digest_of(const void *p, size_t n)
     return hasher_finish(&h);
 }
 
+void digest_hex_of(const void *p, size_t n, char hex[DIGEST_HEX_SIZE])
+{
+    const struct digest d = digest_of(p, n);
+    digest_hex(&d, hex);
+}
+
 int digest_of_fd(int fd, struct digest *ret)
 {
     uint8_t chunk[CHUNK];
@@ -85,6 +91,15 @@ int digest_of_fd(int fd, struct digest *ret)
     return 0;
 }
 
+int digest_hex_of_fd(int fd, char hex[DIGEST_HEX_SIZE])
+{
+    struct digest d;
+    int r = digest_of_fd(fd, &d);
+    if (r == 0)
+        digest_hex(&d, hex);
+    return r;
+}
+
 void hasher_init(struct hasher *h)
 {
     (void)SHA256_Init(&h->ctx);
@@ -100,4 +115,10 @@ struct digest hasher_finish(struct hasher *h)
     struct digest d;
     (void)SHA256_Final(d.b, &h->ctx);
     return d;
+}
+
+void hasher_hex(struct hasher *h, char hex[DIGEST_HEX_SIZE])
+{
+    const struct digest d = hasher_finish(h);
+    digest_hex(&d, hex);
 }

@@ -25,8 +25,10 @@ void digest_hex(const struct digest *d, char hex[DIGEST_HEX_SIZE]);
 bool digest_equal(const struct digest *a, const struct digest *b);
 /* Of bytes in memory. */
 struct digest digest_of(const void *p, size_t n);
+void digest_hex_of(const void *p, size_t n, char hex[DIGEST_HEX_SIZE]);
 /* Of what a file has from its offset on. */
 int digest_of_fd(int fd, struct digest *ret);
+int digest_hex_of_fd(int fd, char hex[DIGEST_HEX_SIZE]);
 
 /* Of bytes as they pass. Holds nothing that would have to be released. */
 struct hasher {
@@ -35,3 +37,4 @@ struct hasher {
 void hasher_init(struct hasher *h);
 void hasher_update(struct hasher *h, const void *p, size_t n);
 struct digest hasher_finish(struct hasher *h);
+void hasher_hex(struct hasher *h, char hex[DIGEST_HEX_SIZE]);
