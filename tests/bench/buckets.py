@@ -4,18 +4,21 @@
 usage: buckets.py [--msb PATH] [--peers NAME,...] [--objects N] [--files N] [--mib N] [--rounds N] [--dir DIR]
                   [--json FILE]
 
-With --files 0 only large files are measured.
+With --files 0 only large files are measured, with --mib 0 only small ones.
 
-The server is s3rver (npm). A sandbox has the workspace at /workspace; the other two are mounted on the
-host, which spares them the way into a guest. Each row begins with a workspace, or a mount, that is new,
-where it says first. "until the bucket has it" counts until the server lists the object, or all of them:
-s3fs uploads when the file is closed, rclone (--vfs-write-back 0s) from then on, msb with `workspace sync`.
-The server is slow, and most of that is its time: "computed by the server" says how much, in seconds of a CPU.
+The server is s3rver (npm). msb is a sandbox with the workspace at /workspace. rclone and s3fs are measured twice: mounted
+on the host, by programs of the host, which spares them the way into a guest; and, as box-rclone and box-s3fs, in a sandbox
+that has the mount as its workspace (--workspace DIR), which is what an agent would have without workspaces in buckets. Ratios
+are to the better of the two, of either kind. Each row begins with a workspace, or a mount, that is new, where it says first.
+"until the bucket has it" counts until the server lists the object, or all of them: s3fs uploads when the file is closed,
+rclone (--vfs-write-back 0s) from then on, msb with `workspace sync`. The server is slow, and much of that is its time: a second
+table says how many seconds of a CPU it has computed during each row, and "less server" is the ratio to the mounts on the host
+if these are taken off on both sides (not where little is left). disk is the same on the disk of a sandbox without a workspace,
+which no workspace can undercut. The start of a sandbox is what it takes longer than one without a workspace.
+
 No place syncs anything to a disk, and all of it, the server's files and the caches included, is in memory (/dev/shm)
 unless --dir says otherwise: a file system that has removed many files lately may take a millisecond to make one, more
-than anything that is compared here. The start of a sandbox is what it takes longer than one without a workspace. Ratios
-are to the better of the two; disk is the same on the disk of a sandbox without a workspace, which no workspace can
-undercut. Absolute figures are those of this machine.
+than anything that is compared here. Absolute figures are those of this machine.
 """
 import argparse
 import concurrent.futures
@@ -35,7 +38,7 @@ import files  # noqa: E402
 
 KEY = "S3RVER"
 LIMIT = 300  # seconds, of one row
-PEERS = ["rclone", "s3fs"]
+PEERS = ["rclone", "s3fs", "box-rclone", "box-s3fs"]
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
 WRITE = "dd if=/dev/zero of=big bs=1M count=%d 2>/dev/null"
 READ = "dd if=big of=/dev/null bs=1M 2>/dev/null"
@@ -106,11 +109,14 @@ class Sandbox(files.Guest):
         more = ["--workspace", self.name] if self.dir != "/root" else []
         subprocess.run([self.msb, "create", "-q", "-n", self.name, "-m", "1G", *more, self.image], env=self.env, check=True)
 
+    def remove(self):
+        subprocess.run([self.msb, "rm", "-q", "-f", self.name], env=self.env, check=True)
+
     def settle(self):
         subprocess.run([self.msb, "workspace", "sync", "-q", self.name], env=self.env, check=True)
 
     def stop(self):
-        subprocess.run([self.msb, "rm", "-q", "-f", self.name], env=self.env, check=True)
+        self.remove()
         if self.dir != "/root":
             subprocess.run([self.msb, "workspace", "rm", "-q", self.name], env=self.env, check=True)
 
@@ -120,7 +126,7 @@ class Mount(files.Host):
         super().__init__(work / f"{kind}-{prefix}", image)
         self.kind, self.work, self.url, self.prefix = kind, work, url, prefix
         self.cache = work / f"cache-{kind}-{prefix}"
-        self.dir.mkdir()
+        self.dir.mkdir(exist_ok=True)
 
     def start(self):
         if self.kind == "rclone":
@@ -150,10 +156,35 @@ class Mount(files.Host):
         shutil.rmtree(self.cache, ignore_errors=True)
 
 
+class Boxed(Sandbox):
+    """A sandbox that has the mount as its workspace."""
+
+    def __init__(self, args, env, url, image, prefix, mount):
+        super().__init__(args, env, url, image, None)
+        self.name, self.dir, self.mount = f"{mount.kind}-{prefix}", "/workspace", mount
+
+    def start(self):
+        self.mount.start()
+        subprocess.run([self.msb, "create", "-q", "-n", self.name, "-m", "1G", "--workspace", self.mount.dir, self.image],
+                       env=self.env, check=True)  # fmt: skip
+
+    def settle(self):
+        pass
+
+    def stop(self):
+        self.remove()
+        self.mount.stop()
+
+
 class Rows(dict):
-    """Seconds by name; None where it failed, which the others may."""
+    """Seconds by name; None where it failed, which the others may. `server`: those that the server has computed."""
+
+    def __init__(self, server=None):
+        super().__init__()
+        self.pid, self.server = server, {}
 
     def time(self, name, *steps):
+        before = cpu_seconds(self.pid) if self.pid else 0
         start = time.monotonic()
         try:
             for step in steps:
@@ -162,11 +193,21 @@ class Rows(dict):
         except (subprocess.SubprocessError, TimeoutError) as e:
             print(f"{name}: {e}", file=sys.stderr)
             self[name] = None
+        self.server[name] = cpu_seconds(self.pid) - before if self.pid else 0
+
+    def add(self, name, first, second):
+        self[name] = None if None in (self[first], self[second]) else self[first] + self[second]
+        self.server[name] = self.server[first] + self.server[second]
+
+    def keep_best(self, other):
+        for name, took in other.items():
+            if name not in self or self[name] is None or (took is not None and took < self[name]):
+                self[name], self.server[name] = took, other.server[name]
 
 
 def measure(args, make, bucket, prefix, tar):
     """One place, all rows."""
-    rows = Rows()
+    rows = Rows(bucket.server.pid)
 
     def there(what, n, size):
         wait(lambda: len([o for o in bucket.objects(f"{prefix}/{what}") if size in (None, o["Size"])]) >= n)
@@ -204,26 +245,26 @@ def measure_disk(args, place, tar):
                        env=place.env)  # fmt: skip
     if args.files:
         measure_small(args, place, rows)
-    rows.time(f"write {args.mib} MiB, close", lambda: place.run(WRITE % args.mib))
-    place.run("cat big >/dev/null")
-    rows.time("second read of it", lambda: place.run(READ))
+    if args.mib:
+        rows.time(f"write {args.mib} MiB, close", lambda: place.run(WRITE % args.mib))
+        place.run("cat big >/dev/null")
+        rows.time("second read of it", lambda: place.run(READ))
     place.stop()
     return rows
 
 
-def measure_bulk(args, make, bucket, prefix, rows):
+def measure_bulk(args, make, bucket, prefix):
     """A large file, in a place that has nothing else: what else is to be uploaded would count."""
+    rows = Rows(bucket.server.pid)
     bucket.s3.put_object(Bucket="bench", Key=f"{prefix}/x", Body=b"x")
     place = make(prefix)
     place.start()
     place.run("cat x")
-    before = cpu_seconds(bucket.server.pid)
-    rows.time(f"write {args.mib} MiB, close", lambda: place.run(WRITE % args.mib))
-    rows.time("... until the bucket has it", place.settle,
+    write, until = f"write {args.mib} MiB, close", "... until the bucket has it"
+    rows.time(write, lambda: place.run(WRITE % args.mib))
+    rows.time(until, place.settle,
               lambda: wait(lambda: any(o["Size"] == args.mib << 20 for o in bucket.objects(f"{prefix}/big"))))  # fmt: skip
-    written = [rows[x] for x in list(rows)[-2:]]
-    rows["... both"] = sum(written) if None not in written else None
-    rows["... computed by the server"] = cpu_seconds(bucket.server.pid) - before
+    rows.add("... both", write, until)
     place.stop()
     bucket.s3.copy_object(Bucket="bench", Key=f"{prefix}-r/big", CopySource={"Bucket": "bench", "Key": "seed/big"})
     place = make(f"{prefix}-r")
@@ -233,6 +274,34 @@ def measure_bulk(args, make, bucket, prefix, rows):
     place.stop()
     for key in (f"{prefix}/big", f"{prefix}-r/big"):
         bucket.s3.delete_object(Bucket="bench", Key=key)
+    return rows
+
+
+def ratio(results, places, name, less_server=False):
+    """Of the best of these places to msb."""
+
+    def seconds(place):
+        took = results[place].get(name)
+        if took and less_server:
+            rest = took - results[place].server[name]
+            return rest if rest > took / 5 else None
+        return took
+
+    mine, others = seconds("msb"), [x for x in map(seconds, places) if x]
+    return f"{min(others) / mine:.1f}" if others and mine else ""
+
+
+def print_table(results, places, disk):
+    native, boxed = ([x for x in places[1:] if x.startswith("box-") == box] for box in (False, True))
+    print(f"{'seconds':<28}" + "".join(f"{x:>11}" for x in places) + f"{'host/msb':>10}{'box/msb':>9}{'less server':>13}{'disk':>9}")
+    for name in results["msb"]:
+        cells = ("fails" if results[x].get(name) is None else f"{results[x][name]:.3f}" for x in places)
+        floor = f"{disk[name]:.3f}" if disk.get(name) else ""
+        print(f"{name:<28}" + "".join(f"{c:>11}" for c in cells) + f"{ratio(results, native, name):>10}"
+              f"{ratio(results, boxed, name):>9}{ratio(results, native, name, True):>13}{floor:>9}")  # fmt: skip
+    print("\ncomputed by the server")
+    for name in results["msb"]:
+        print(f"{name:<28}" + "".join(f"{results[x].server.get(name, 0):>11.2f}" for x in places))
 
 
 def main():
@@ -249,7 +318,7 @@ def main():
     args.msb = args.msb.resolve()
     work = pathlib.Path(tempfile.mkdtemp(prefix="msb-buckets.", dir=args.dir))
     can_mount = os.geteuid() == 0 and os.path.exists("/dev/fuse")
-    places = ["msb", *(x for x in args.peers if shutil.which(x) and can_mount)]
+    places = ["msb", *(x for x in args.peers if shutil.which(x.removeprefix("box-")) and can_mount)]
     env = {**os.environ, "MSB_HOME": str(work / "home"), "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": KEY,
            "AWS_REGION": "us-east-1"}  # fmt: skip
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -274,32 +343,27 @@ def main():
             def make(prefix, place=place):
                 if place == "msb":
                     return Sandbox(args, env, url, image, prefix)
-                return Mount(place, work, url, image, prefix)
+                mount = Mount(place.removeprefix("box-"), work, url, image, prefix)
+                return Boxed(args, env, url, image, prefix, mount) if place.startswith("box-") else mount
 
             results[place] = measure(args, make, bucket, place, work / "in.tar") if args.files else Rows()
             makers[place] = make
-        bucket.s3.put_object(Bucket="bench", Key="seed/big", Body=os.urandom(1 << 20) * args.mib)
-        for i in range(args.rounds):
+        if args.mib:
+            bucket.s3.put_object(Bucket="bench", Key="seed/big", Body=os.urandom(1 << 20) * args.mib)
+        for i in range(args.rounds if args.mib else 0):
             for place, make in makers.items():  # one after the other: the best of the rounds counts
-                bulk = Rows()
-                measure_bulk(args, make, bucket, f"{place}-{i}", bulk)
-                for name, took in bulk.items():
-                    results[place][name] = min(LIMIT if x is None else x for x in (took, results[place].get(name)))
+                results[place].keep_best(measure_bulk(args, make, bucket, f"{place}-{i}"))
         disk = measure_disk(args, plain, work / "in.tar")
-        first = next(iter(results["msb"]))
-        if first.startswith("start"):
-            results["msb"][first] = max(results["msb"][first] - rows["alone"], 1e-4)
-        print(f"{'seconds':<42}" + "".join(f"{x:>10}" for x in places) + f"{'best/msb':>11}{'disk':>9}")
-        for name, mine in results["msb"].items():
-            others = [results[x][name] for x in places[1:] if results[x][name]]
-            ratio = f"{min(others) / mine:>11.1f}" if others and mine else f"{'':>11}"
-            floor = f"{disk[name]:>9.3f}" if disk.get(name) else ""
-            cells = ("fails" if results[x][name] is None else f"{results[x][name]:.3f}" for x in places)
-            print(f"{name:<42}" + "".join(f"{c:>10}" for c in cells) + ratio + floor)
+        first = f"start, {args.objects} objects"
+        for place, took in results.items():
+            if took.get(first) and (place == "msb" or place.startswith("box-")):
+                took[first] = max(took[first] - rows["alone"], 1e-4)
+        print_table(results, places, disk)
         if args.json:
-            args.json.write_text(json.dumps({**results, "disk": disk}, indent=1) + "\n")
+            server_too = {x: {"seconds": r, "server": r.server} for x, r in results.items()}
+            args.json.write_text(json.dumps({**server_too, "disk": disk}, indent=1) + "\n")
     finally:
-        for d in work.glob("*-*"):
+        for d in work.glob("[rs]*-*"):
             subprocess.run(["umount", "-l", d], capture_output=True)
         os.killpg(server.pid, signal.SIGKILL)
         server.wait()
