@@ -293,7 +293,8 @@ def ratio(results, places, name, less_server=False):
 
 def print_table(results, places, disk):
     native, boxed = ([x for x in places[1:] if x.startswith("box-") == box] for box in (False, True))
-    print(f"{'seconds':<28}" + "".join(f"{x:>11}" for x in places) + f"{'host/msb':>10}{'box/msb':>9}{'less server':>13}{'disk':>9}")
+    print(f"{'seconds':<28}" + "".join(f"{x:>11}" for x in places)
+          + f"{'host/msb':>10}{'box/msb':>9}{'less server':>13}{'disk':>9}")  # fmt: skip
     for name in results["msb"]:
         cells = ("fails" if results[x].get(name) is None else f"{results[x][name]:.3f}" for x in places)
         floor = f"{disk[name]:.3f}" if disk.get(name) else ""
