@@ -72,6 +72,13 @@ static void test_buf_printf(void **state)
     assert_memory_equal(buf_head(&b), "7-x", 3);
     assert_int_equal(buf_printf(&b, "%s", "far too long for this one"), -ENOSPC);
     assert_int_equal(buf_len(&b), 3);
+    buf_consume(&b, 1);
+    assert_string_equal(buf_text(&b), "-x");
+    assert_int_equal(buf_append(&b, "yyyyyyyyyyyyyy", 14), 0);
+    assert_int_equal(buf_len(&b), 16);
+    assert_null(buf_text(&b)); /* full */
+    buf_reset(&b);
+    assert_string_equal(buf_text(&b), "");
     buf_free(&b);
 }
 
@@ -89,6 +96,8 @@ static void test_strlist_env(void **state)
     assert_null(strlist_get_env(&l, "B"));
     assert_int_equal(strlist_copy(&copy, &l), 0);
     assert_true(strlist_has(&copy, "AB=2"));
+    assert_int_equal(strlist_printf(&copy, "%s=%d", "C", 7), 0);
+    assert_string_equal(strlist_get_env(&copy, "C"), "7");
     assert_null(copy.v[copy.n]);
     strlist_free(&l);
     strlist_free(&copy);
