@@ -193,25 +193,30 @@ static int read_entries(struct fuse_server *s, struct call *c, bool plus)
     return r == 0 ? -EINVAL : MIN(r, 0); /* the former: not even one fits */
 }
 
+/* A directory, to be read; /proc leads to one that may be read but not searched, too. */
+static int open_dir(struct fuse_server *s, struct inode *i)
+{
+    char path[PATH_REF_MAX];
+    int base = inode_dir_fd(s, i);
+    if (base < 0)
+        return base;
+    int fd = openat(base, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 && errno == EACCES) {
+        path_of(path, base, NULL);
+        fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    }
+    return fd < 0 ? -errno : fd;
+}
+
 /* A guest that leaves room for more than the answer gets the first entries, too, as with READDIRPLUS. */
 int op_opendir(struct fuse_server *s, struct call *c)
 {
     struct fuse_open_out *out = call_reply(s, c, sizeof(*out));
     const size_t room = reply_room(c, UNASKED_MAX);
     struct handle *h;
-    char path[PATH_REF_MAX];
-    int fd = -1;
-    if (!S_ISDIR(c->inode->type))
-        return -ENOTDIR;
-    if (!is_made_up(s, c->inode)) {
-        int base = inode_fd(s, c->inode);
-        if (base < 0)
-            return base;
-        path_of(path, base, NULL);
-        fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (fd < 0)
-            return -errno;
-    }
+    int fd = is_made_up(s, c->inode) ? -1 : open_dir(s, c->inode);
+    if (fd < 0 && !is_made_up(s, c->inode))
+        return fd;
     int r = handle_new(s, c->inode, fd, true, &h);
     if (r < 0)
         return r;
@@ -251,17 +256,13 @@ void ahead_close(struct fuse_server *s)
 
 static int ahead_open(struct fuse_server *s, struct inode *dir)
 {
-    char path[PATH_REF_MAX];
     if (s->ahead.inode == dir)
         return 0;
     ahead_close(s);
-    int base = inode_dir_fd(s, dir);
-    if (base < 0)
-        return base;
-    path_of(path, base, NULL);
-    s->ahead.fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (s->ahead.fd < 0)
-        return -errno;
+    int fd = open_dir(s, dir);
+    if (fd < 0)
+        return fd;
+    s->ahead.fd = fd;
     s->ahead.inode = dir;
     inode_ref(dir);
     return 0;

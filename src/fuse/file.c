@@ -81,7 +81,6 @@ int op_open(struct fuse_server *s, struct call *c)
     const struct fuse_open_in *in = c->arg;
     struct fuse_open_out *out = call_reply(s, c, sizeof(*out));
     struct stat st;
-    char path[PATH_REF_MAX];
     if (s->opt.read_only && wants_writing(in->flags))
         return -EROFS;
     if (s->handles_used >= s->opt.files_max)
@@ -100,10 +99,8 @@ int op_open(struct fuse_server *s, struct call *c)
         if (fd < 0)
             return fd;
     }
-    if (in->open_flags & FUSE_OPEN_KILL_SUIDGID && fstat(fd, &st) == 0) {
-        path_of(path, fd, NULL);
-        (void)kill_set_id(s, path, &st);
-    }
+    if (in->open_flags & FUSE_OPEN_KILL_SUIDGID && fstat(fd, &st) == 0)
+        (void)kill_set_id(s, fd, &st);
     return new_file(s, c->inode, steal_fd(&fd), NULL, in->flags, out);
 }
 
@@ -138,11 +135,9 @@ static int create_new(int dir, const char *name, int flags, uint32_t mode)
 static int entry_of_new(struct fuse_server *s, struct call *c, int fd, const struct owner *o,
                         struct stat *st)
 {
-    char path[PATH_REF_MAX];
     if (fstat(fd, st) < 0)
         return -errno;
-    path_of(path, fd, NULL);
-    int r = owner_store_new(s, path, st, o);
+    int r = owner_store_new(s, fd, NULL, st, o);
     if (r < 0 || (r > 0 && fstat(fd, st) < 0))
         return r < 0 ? r : -errno;
     if (s->opt.quota)
@@ -187,6 +182,7 @@ int op_create(struct fuse_server *s, struct call *c)
     }
     memcpy(s->rep + sizeof(entry), &open_out, sizeof(open_out));
     c->rep_len = sizeof(entry) + sizeof(open_out);
+    put_dir_attr(s, c);
     return 0;
 }
 
@@ -212,7 +208,7 @@ int op_tmpfile(struct fuse_server *s, struct call *c)
     AUTO_CLOSE int base = open(path, O_PATH | O_CLOEXEC);
     if (base < 0)
         return -errno;
-    int r = owner_store(s, path, &st, &o);
+    int r = owner_store(s, fd, NULL, &st, &o);
     if (r == 0)
         r = inode_find_new(s, c->inode, base, &st, &i);
     if (r < 0 || !i)
@@ -306,7 +302,6 @@ int op_write(struct fuse_server *s, struct call *c)
     uint64_t off = in->offset;
     uint32_t size = in->size, flags = in->write_flags;
     struct stat st;
-    char path[PATH_REF_MAX];
     if (!h || !h->writable)
         return -EBADF;
     if (size > have || off > (uint64_t)INT64_MAX - size)
@@ -314,10 +309,8 @@ int op_write(struct fuse_server *s, struct call *c)
     int r = quota_check_write(s, h->fd, off, size);
     if (r < 0)
         return r;
-    if (flags & FUSE_WRITE_KILL_SUIDGID && fstat(h->fd, &st) == 0) {
-        path_of(path, h->fd, NULL);
-        (void)kill_set_id(s, path, &st);
-    }
+    if (flags & FUSE_WRITE_KILL_SUIDGID && fstat(h->fd, &st) == 0)
+        (void)kill_set_id(s, h->fd, &st);
     uint64_t before = quota_before(s, h->fd);
     ssize_t n = write_out(s, c, h, off, size);
     quota_after(s, h->fd, before);
@@ -345,7 +338,6 @@ int op_fallocate(struct fuse_server *s, struct call *c)
     const struct fuse_fallocate_in *in = c->arg;
     const struct handle *h = handle_get(s, in->fh, false);
     struct stat st;
-    char path[PATH_REF_MAX];
     if (!h || !h->writable)
         return -EBADF;
     if (in->offset > INT64_MAX || in->length > INT64_MAX - in->offset)
@@ -358,10 +350,8 @@ int op_fallocate(struct fuse_server *s, struct call *c)
         r = fallocate(h->fd, (int)in->mode, (off_t)in->offset, (off_t)in->length) < 0 ? -errno : 0;
     while (r == -EINTR);
     quota_after(s, h->fd, before);
-    if (r == 0 && fstat(h->fd, &st) == 0) {
-        path_of(path, h->fd, NULL);
-        (void)kill_set_id(s, path, &st);
-    }
+    if (r == 0 && fstat(h->fd, &st) == 0)
+        (void)kill_set_id(s, h->fd, &st);
     return r;
 }
 

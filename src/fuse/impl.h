@@ -52,6 +52,7 @@ struct inode {
     /* What was last found about its owner (owner.c). */
     struct owner owner;
     struct timespec owner_ctime, owner_at;
+    uint32_t owner_mode, owner_uid, owner_gid; /* the host's, at the time */
     bool owner_known;
 };
 
@@ -117,14 +118,19 @@ void handle_table_free(struct fuse_server *s);
 
 struct owner_entry;
 
-/* The owner and mode that the guest sees. `path` is relative to /proc/self/fd. */
-void owner_load(struct fuse_server *s, const char *path, const struct stat *st, struct owner *ret);
+/* The owner and mode that the guest sees of what st describes: that name in fd, or (NULL) fd itself. */
+void owner_load(struct fuse_server *s, int fd, const char *name, const struct stat *st,
+                struct owner *ret);
+/* The same for a reply about what we have changed ourselves, so that its ctime tells nothing: what was
+ * found just now, if it may still be in the guest's cache. *age: how old it is (ns), to be taken off the
+ * time that the guest may keep it. */
+bool owner_before(struct fuse_server *s, const struct stat *st, struct owner *ret, uint64_t *age);
 /* Makes the guest see `want` from now on. st: as it is on the host now. */
-int owner_store(struct fuse_server *s, const char *path, const struct stat *st,
+int owner_store(struct fuse_server *s, int fd, const char *name, const struct stat *st,
                 const struct owner *want);
 /* The same for an object that was just created, which has no stored owner yet. 1: st is out of
  * date; 0: it is not. */
-int owner_store_new(struct fuse_server *s, const char *path, const struct stat *st,
+int owner_store_new(struct fuse_server *s, int fd, const char *name, const struct stat *st,
                     const struct owner *want);
 /* Caches the owner of i, which st describes. */
 void owner_note(struct inode *i, const struct stat *st, const struct owner *o);
@@ -216,6 +222,7 @@ struct fuse_server {
     char *file_name;
     uint32_t host_uid, host_gid;
     bool xattrs;       /* until one was refused */
+    bool no_getxattrat; /* the host does not have that call */
     bool ready;        /* INIT was done */
     bool writeback;    /* negotiated */
     uint64_t entry_ns; /* how long names, and attributes, hold in the guest */
@@ -223,7 +230,7 @@ struct fuse_server {
     uint64_t used;     /* bytes, when there is a quota */
     int root_fd;
 
-    struct inode **slot; /* by id; 0 is unused, 1 is the root */
+    struct inode **slot; /* by the lower half of its id; 0 is unused, 1 is the root */
     uint32_t n_slots, slots_used, free_slots;
     uint32_t *free_slot;
     uint64_t generation;
@@ -282,6 +289,8 @@ typedef int op_fn(struct fuse_server *s, struct call *c);
 int check_name(const char *name); /* one component: 0, -EINVAL, -ENAMETOOLONG */
 void *call_reply(struct fuse_server *s, struct call *c, size_t n);  /* n zeroed bytes of reply */
 void path_of(char out[PATH_REF_MAX], int dir_fd, const char *name); /* name NULL: dir_fd itself */
+/* Behind the reply, if there is room: the attributes of the directory in which something was made. */
+void put_dir_attr(struct fuse_server *s, struct call *c);
 void fill_attr(const struct fuse_server *s, const struct stat *st, const struct owner *o,
                struct fuse_attr *a);
 /* Looks a name up and fills in the entry; the guest then holds one reference more. */
@@ -295,7 +304,7 @@ int new_owner(struct fuse_server *s, struct inode *parent, const struct fuse_in_
               uint32_t mode, bool dir, struct owner *ret);
 int reply_new_entry(struct fuse_server *s, struct call *c, struct inode *parent, const char *name,
                     const struct owner *o);
-int kill_set_id(struct fuse_server *s, const char *path, const struct stat *st);
+int kill_set_id(struct fuse_server *s, int fd, const struct stat *st);
 /* Behind the entry that c asked for, those that are near it in the directory: as many as there is room
  * for (dir.c). */
 void put_entries_ahead(struct fuse_server *s, struct call *c);

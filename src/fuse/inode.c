@@ -4,7 +4,8 @@
  *  2. It has a descriptor, or a parent and a name, or both; the root has a descriptor always.
  *  3. (dev, ino) are in the hash once, or twice (struct seen); what is found under a name is the same
  *     object only if both are the same, and its type.
- *  4. Parents form no cycle: the host may move directories so that our memory of them would.
+ *  4. A number is not given out again, so that one which the guest has given up leads nowhere.
+ *  5. Parents form no cycle: the host may move directories so that our memory of them would.
  */
 #include "fuse/impl.h"
 
@@ -179,8 +180,9 @@ static int new_inode(struct fuse_server *s, const struct stat *st, struct inode 
     struct inode *i = calloc(1, sizeof(*i));
     if (!i)
         return -ENOMEM;
-    i->id = s->free_slots ? s->free_slot[--s->free_slots] : s->slots_used++;
+    uint32_t at = s->free_slots ? s->free_slot[--s->free_slots] : s->slots_used++;
     i->generation = ++s->generation;
+    i->id = at == FUSE_ROOT_ID ? at : (i->generation & INT32_MAX) << 32 | at;
     i->fd = -1;
     i->dev = st->st_dev;
     i->ino = st->st_ino;
@@ -188,8 +190,8 @@ static int new_inode(struct fuse_server *s, const struct stat *st, struct inode 
     struct inode **b = bucket_of(s, i->dev, i->ino);
     i->hash_next = *b;
     *b = i;
-    assert(i->id < s->n_slots && !s->slot[i->id]);
-    s->slot[i->id] = i;
+    assert(at < s->n_slots && !s->slot[at]);
+    s->slot[at] = i;
     s->n_inodes++;
     *ret = i;
     return 0;
@@ -229,11 +231,12 @@ static void free_unheld(struct fuse_server *s, struct inode *i)
 {
     while (i && i->refs == 0 && i->lookups == 0 && i->id != FUSE_ROOT_ID) {
         struct inode *parent = i->parent;
-        assert(s->slot[i->id] == i && s->free_slots < s->n_slots && i->opens == 0);
+        const uint32_t at = (uint32_t)i->id;
+        assert(s->slot[at] == i && s->free_slots < s->n_slots && i->opens == 0);
         drop_fd(s, i);
         hash_remove(s, i);
-        s->slot[i->id] = NULL;
-        s->free_slot[s->free_slots++] = (uint32_t)i->id;
+        s->slot[at] = NULL;
+        s->free_slot[s->free_slots++] = at;
         s->n_inodes--;
         free(i->name);
         free(i);
@@ -259,7 +262,8 @@ void inode_forget(struct fuse_server *s, struct inode *i, uint64_t n)
 
 struct inode *inode_get(struct fuse_server *s, uint64_t id)
 {
-    return id < s->n_slots ? s->slot[id] : NULL;
+    struct inode *i = (uint32_t)id < s->n_slots ? s->slot[(uint32_t)id] : NULL;
+    return i && i->id == id ? i : NULL;
 }
 
 /* --- names ----------------------------------------------------------------------------------- */

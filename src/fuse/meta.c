@@ -62,15 +62,36 @@ static uint64_t holds_ns(const struct fuse_server *s, const struct stat *st)
     return S_ISDIR(st->st_mode) ? s->dir_ns : s->entry_ns;
 }
 
-static int reply_attr(struct fuse_server *s, struct call *c, const char *path,
-                      const struct stat *st)
+/* ours: what changed last, we did. */
+static void attr_of(struct fuse_server *s, int fd, const struct stat *st, bool ours,
+                    struct fuse_attr_out *out)
 {
     struct owner o;
-    struct fuse_attr_out *out = call_reply(s, c, sizeof(*out));
-    owner_load(s, path, st, &o);
+    uint64_t age = 0;
+    if (!ours || !owner_before(s, st, &o, &age))
+        owner_load(s, fd, NULL, st, &o);
     fill_attr(s, st, &o, &out->attr);
-    out->attr_valid = ns_to_valid(holds_ns(s, st), &out->attr_valid_nsec);
+    out->attr_valid = ns_to_valid(holds_ns(s, st) - age, &out->attr_valid_nsec);
+}
+
+static int reply_attr(struct fuse_server *s, struct call *c, int fd, const struct stat *st,
+                      bool ours)
+{
+    attr_of(s, fd, st, ours, call_reply(s, c, sizeof(struct fuse_attr_out)));
     return 0;
+}
+
+void put_dir_attr(struct fuse_server *s, struct call *c)
+{
+    struct fuse_attr_out out = {0};
+    struct stat st;
+    int fd = inode_dir_fd(s, c->inode);
+    if (c->rep_len + sizeof(out) > c->q->in_len - sizeof(struct fuse_out_header) || fd < 0 ||
+        fstat(fd, &st) < 0)
+        return;
+    attr_of(s, fd, &st, true, &out);
+    memcpy(s->rep + c->rep_len, &out, sizeof(out));
+    c->rep_len += sizeof(out);
 }
 
 /* The directory around a single file, which exists only for the guest. */
@@ -120,14 +141,11 @@ int fill_entry(struct fuse_server *s, struct inode *parent, const char *name, co
 {
     struct inode *i = NULL;
     struct owner found;
-    char path[PATH_REF_MAX];
     int r = inode_find(s, parent, name, st, &i);
     if (r < 0 || !i)
         return r;
     if (!o) {
-        int dir = inode_dir_fd(s, parent);
-        path_of(path, dir, name);
-        owner_load(s, path, st, &found);
+        owner_load(s, inode_dir_fd(s, parent), name, st, &found);
         o = &found;
     } else {
         owner_note(i, st, o);
@@ -142,13 +160,11 @@ int make_entry(struct fuse_server *s, struct inode *parent, const char *name,
     struct stat st;
     struct inode *i = NULL;
     struct owner o;
-    char path[PATH_REF_MAX];
     if (is_made_up(s, parent)) {
         int top = -1, r = find_at_top(s, name, &top, &st, &i);
         if (r < 0 || !i)
             return r;
-        path_of(path, top, NULL);
-        owner_load(s, path, &st, &o);
+        owner_load(s, top, NULL, &st, &o);
         give_entry(s, i, &st, &o, e);
         return 0;
     }
@@ -209,40 +225,38 @@ int op_getattr(struct fuse_server *s, struct call *c)
 {
     const struct fuse_getattr_in *in = c->arg;
     struct stat st;
-    char path[PATH_REF_MAX];
     if (is_made_up(s, c->inode)) {
         only_directory(s, &st);
-        path_of(path, s->root_fd, "."); /* leads nowhere: nothing is kept about it */
-        return reply_attr(s, c, path, &st);
+        return reply_attr(s, c, -1, &st, false); /* nothing is kept about it */
     }
     int fd = any_fd(s, c, in->getattr_flags & FUSE_GETATTR_FH, in->fh);
     if (fd < 0)
         return fd;
     if (fstat(fd, &st) < 0)
         return -errno;
-    path_of(path, fd, NULL);
-    return reply_attr(s, c, path, &st);
+    return reply_attr(s, c, fd, &st, false);
 }
 
-int kill_set_id(struct fuse_server *s, const char *path, const struct stat *st)
+int kill_set_id(struct fuse_server *s, int fd, const struct stat *st)
 {
     struct owner o;
     if (!S_ISREG(st->st_mode))
         return 0;
-    owner_load(s, path, st, &o);
+    owner_load(s, fd, NULL, st, &o);
     uint32_t kill = S_ISUID | (o.mode & S_IXGRP ? S_ISGID : 0);
     if (!(o.mode & kill))
         return 0;
     o.mode &= ~kill;
-    return owner_store(s, path, st, &o);
+    return owner_store(s, fd, NULL, st, &o);
 }
 
 /* 1: st is out of date; 0: everything is as it was. */
-static int set_owner(struct fuse_server *s, const char *path, struct stat *st,
+static int set_owner(struct fuse_server *s, int fd, struct stat *st,
                      const struct fuse_setattr_in *in)
 {
     struct owner o, was;
-    owner_load(s, path, st, &was);
+    char path[PATH_REF_MAX];
+    owner_load(s, fd, NULL, st, &was);
     o = was;
     if (in->valid & FATTR_UID)
         o.uid = in->uid;
@@ -258,12 +272,13 @@ static int set_owner(struct fuse_server *s, const char *path, struct stat *st,
         return 0;
     if (change) {
         /* Somebody else's file keeps its mode; the guest sees its own. */
+        path_of(path, fd, NULL);
         if (fchmodat(AT_FDCWD, path, host, 0) == 0)
             st->st_mode = (st->st_mode & S_IFMT) | host;
         else if (errno != EPERM)
             return -errno;
     }
-    int r = owner_store(s, path, st, &o);
+    int r = owner_store(s, fd, NULL, st, &o);
     return r < 0 ? r : 1;
 }
 
@@ -315,7 +330,6 @@ int op_setattr(struct fuse_server *s, struct call *c)
 {
     const struct fuse_setattr_in *in = c->arg;
     struct stat st;
-    char path[PATH_REF_MAX];
     int r = 0;
     if (is_made_up(s, c->inode))
         return -EROFS;
@@ -324,16 +338,15 @@ int op_setattr(struct fuse_server *s, struct call *c)
     int fd = r < 0 ? r : any_fd(s, c, in->valid & FATTR_FH, in->fh);
     if (fd < 0)
         return fd;
-    path_of(path, fd, NULL);
     bool stale = true; /* st */
     if (in->valid & (FATTR_MODE | FATTR_UID | FATTR_GID | FATTR_SIZE)) {
         if (fstat(fd, &st) < 0)
             return -errno;
         if (in->valid & (FATTR_MODE | FATTR_UID | FATTR_GID)) {
-            r = set_owner(s, path, &st, in);
+            r = set_owner(s, fd, &st, in);
             stale = r != 0;
         } else if (in->valid & FATTR_KILL_SUIDGID) {
-            r = kill_set_id(s, path, &st);
+            r = kill_set_id(s, fd, &st);
         } else {
             stale = false;
         }
@@ -344,7 +357,7 @@ int op_setattr(struct fuse_server *s, struct call *c)
     }
     if (r >= 0 && stale && fstat(fd, &st) < 0)
         r = -errno;
-    return r < 0 ? r : reply_attr(s, c, path, &st);
+    return r < 0 ? r : reply_attr(s, c, fd, &st, true);
 }
 
 /* --- the rest -------------------------------------------------------------------------------- */

@@ -18,15 +18,13 @@ int new_owner(struct fuse_server *s, struct inode *parent, const struct fuse_in_
 {
     struct stat st;
     struct owner above;
-    char path[PATH_REF_MAX];
     int fd = inode_dir_fd(s, parent);
     if (fd < 0)
         return fd;
     if (!owner_recent(s, parent, &above)) {
         if (fstat(fd, &st) < 0)
             return -errno;
-        path_of(path, fd, NULL);
-        owner_load(s, path, &st, &above);
+        owner_load(s, fd, NULL, &st, &above);
     }
     *ret = (struct owner){.uid = h->uid, .gid = h->gid, .mode = mode & 07777};
     if (above.mode & S_ISGID) { /* the group is that of the directory */
@@ -41,15 +39,13 @@ int reply_new_entry(struct fuse_server *s, struct call *c, struct inode *parent,
                     const struct owner *o)
 {
     struct stat st;
-    char path[PATH_REF_MAX];
     int dir = inode_dir_fd(s, parent);
     if (dir < 0)
         return dir;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return -errno;
     if (o) {
-        path_of(path, dir, name);
-        int r = owner_store_new(s, path, &st, o);
+        int r = owner_store_new(s, dir, name, &st, o);
         if (r < 0 || (r > 0 && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0))
             return r < 0 ? r : -errno;
         if (s->opt.quota)
@@ -88,7 +84,10 @@ int op_mkdir(struct fuse_server *s, struct call *c)
         return r;
     if (mkdirat(dir, c->name[0], owner_host_mode(s, S_IFDIR, o.mode)) < 0)
         return -errno;
-    return reply_new_entry(s, c, c->inode, c->name[0], &o);
+    r = reply_new_entry(s, c, c->inode, c->name[0], &o);
+    if (r == 0)
+        put_dir_attr(s, c);
+    return r;
 }
 
 int op_symlink(struct fuse_server *s, struct call *c)
@@ -146,12 +145,10 @@ static bool is_open(struct fuse_server *s, const struct stat *st)
 
 /* Before a name goes, and after: an open file stays reachable, and what is stored about it goes
  * with its last name. */
-static int name_goes(struct fuse_server *s, struct inode *parent, const char *name, int dir,
-                     struct stat *ret)
+static int name_goes(struct fuse_server *s, struct inode *parent, const char *name,
+                     const struct stat *st)
 {
-    if (fstatat(dir, name, ret, AT_SYMLINK_NOFOLLOW) < 0)
-        return -errno;
-    inode_name_goes(s, parent, name, ret);
+    inode_name_goes(s, parent, name, st);
     return inode_dir_fd(s, parent);
 }
 
@@ -164,17 +161,47 @@ static void name_gone(struct fuse_server *s, const struct stat *st)
         quota_gone(s, st);
 }
 
-static int remove_name(struct fuse_server *s, const struct call *c, int flags)
+/* A guest may say, behind the name, that nothing in it uses the object: it has only so many references to
+ * that number, and gives them up with the name. Then nothing has to be kept for what comes after, if that is
+ * its last name and all that we know of it: the inode, or NULL. */
+static struct inode *given_up(struct fuse_server *s, const struct call *c, const struct stat *st)
+{
+    struct fuse_forget_one last;
+    const char *behind = c->name[0] + strlen(c->name[0]) + 1;
+    size_t left = c->arg_len - (size_t)(behind - (const char *)c->arg);
+    if (left != sizeof(last) || s->opt.many ||
+        c->q->in_len < sizeof(struct fuse_out_header) + sizeof(last.nlookup))
+        return NULL;
+    memcpy(&last, behind, sizeof(last));
+    struct inode *i = inode_get(s, last.nodeid);
+    if (!i || i != inode_known(s, st) || i->lookups != last.nlookup ||
+        (st->st_nlink > 1 && !S_ISDIR(st->st_mode)))
+        return NULL;
+    if (s->ahead.inode == i)
+        ahead_close(s);
+    return i->refs == 0 && i->id != FUSE_ROOT_ID ? i : NULL;
+}
+
+static int remove_name(struct fuse_server *s, struct call *c, int flags)
 {
     struct stat st;
     int dir = inode_dir_fd(s, c->inode);
-    if (dir >= 0)
-        dir = name_goes(s, c->inode, c->name[0], dir, &st);
+    if (dir < 0)
+        return dir;
+    if (fstatat(dir, c->name[0], &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return -errno;
+    struct inode *i = given_up(s, c, &st);
+    if (!i)
+        dir = name_goes(s, c->inode, c->name[0], &st);
     if (dir < 0)
         return dir;
     if (unlinkat(dir, c->name[0], flags) < 0)
         return -errno;
     name_gone(s, &st);
+    if (i) {
+        *(uint64_t *)call_reply(s, c, sizeof(uint64_t)) = i->lookups;
+        inode_forget(s, i, i->lookups);
+    }
     return 0;
 }
 
@@ -211,7 +238,7 @@ static int do_rename(struct fuse_server *s, const struct call *c, uint64_t to_id
     int to_fd = inode_dir_fd(s, to);
     if (to_fd >= 0 && flags == 0 && fstatat(to_fd, c->name[1], &st, AT_SYMLINK_NOFOLLOW) == 0) {
         replaced = true;
-        to_fd = name_goes(s, to, c->name[1], to_fd, &st);
+        to_fd = name_goes(s, to, c->name[1], &st);
     }
     int from_fd = inode_dir_fd(s, from);
     if (to_fd < 0 || from_fd < 0)

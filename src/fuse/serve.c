@@ -27,6 +27,8 @@ enum {
 
 /* Of a later version of the protocol than the header's. */
 #define INIT_DIRECT_IO_ALLOW_MMAP (1ULL << 36)
+/* Of our own kernel's (kernel/patches/59-fuse-last-name.patch): see given_up() in names.c. */
+#define INIT_GIVES_UP (1ULL << 62)
 
 #define AUTO_NS 100000000ULL
 #define AUTO_DIR_NS 1000000000ULL
@@ -39,7 +41,8 @@ static int op_init(struct fuse_server *s, struct call *c)
     struct fuse_init_in in = {0};
     uint64_t want = FUSE_ASYNC_READ | FUSE_ATOMIC_O_TRUNC | FUSE_BIG_WRITES | FUSE_DO_READDIRPLUS |
                     FUSE_READDIRPLUS_AUTO | FUSE_ASYNC_DIO | FUSE_PARALLEL_DIROPS | FUSE_MAX_PAGES |
-                    FUSE_HANDLE_KILLPRIV_V2 | FUSE_INIT_EXT | INIT_DIRECT_IO_ALLOW_MMAP;
+                    FUSE_HANDLE_KILLPRIV_V2 | FUSE_INIT_EXT | INIT_DIRECT_IO_ALLOW_MMAP |
+                    INIT_GIVES_UP;
     memcpy(&in, c->arg, MIN(c->arg_len, sizeof(in)));
     struct fuse_init_out *out = call_reply(s, c, sizeof(*out));
     out->major = FUSE_KERNEL_VERSION;

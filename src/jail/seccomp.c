@@ -1,6 +1,7 @@
 #include "jail/seccomp.h"
 
 #include "util/cleanup.h"
+#include "util/newer.h"
 
 #include <errno.h>
 #include <fcntl.h>

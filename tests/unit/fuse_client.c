@@ -112,7 +112,9 @@ int client_call(struct fuse_client *c, uint32_t op, uint64_t node, const void *a
         memcpy(buf + sizeof(h) + n, more, m);
     size_t room = c->room, only = sizeof(struct fuse_out_header);
     only += op == FUSE_LOOKUP    ? sizeof(struct fuse_entry_out)
+            : op == FUSE_MKDIR   ? sizeof(struct fuse_entry_out)
             : op == FUSE_OPENDIR ? sizeof(struct fuse_open_out)
+            : op == FUSE_CREATE  ? sizeof(struct fuse_entry_out) + sizeof(struct fuse_open_out)
                                  : room;
     ssize_t r = client_raw(c, buf, h.len, c->ahead ? room : MIN(room, only));
     if (r <= 0)

@@ -16,7 +16,7 @@ struct fuse_client {
     uint8_t *rep;      /* the last reply, without its header */
     size_t rep_len;
     size_t room; /* for the next reply */
-    bool ahead;  /* also where entries would be added that were not asked for */
+    bool ahead;  /* also where more would be added than was asked for */
 };
 
 /* A new directory with a server on it; `o` may be NULL. INIT is done. */

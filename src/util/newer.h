@@ -1,0 +1,19 @@
+/* A system call that the C library's headers may not know yet. */
+#ifndef MSB_UTIL_NEWER_H
+#define MSB_UTIL_NEWER_H
+
+#include <stdint.h>
+#include <sys/syscall.h>
+
+#ifndef SYS_getxattrat /* Linux 6.13 */
+#define __NR_getxattrat 464
+#define SYS_getxattrat __NR_getxattrat
+#endif
+
+/* What getxattrat() takes: struct xattr_args. */
+struct xattr_value {
+    uint64_t value;
+    uint32_t size, flags;
+};
+
+#endif
