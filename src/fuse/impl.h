@@ -221,13 +221,13 @@ struct fuse_server {
     struct fuse_options opt;
     char *file_name;
     uint32_t host_uid, host_gid;
-    bool xattrs;       /* until one was refused */
+    bool xattrs;        /* until one was refused */
     bool no_getxattrat; /* the host does not have that call */
-    bool ready;        /* INIT was done */
-    bool writeback;    /* negotiated */
-    uint64_t entry_ns; /* how long names, and attributes, hold in the guest */
-    uint64_t dir_ns;   /* ... those of directories */
-    uint64_t used;     /* bytes, when there is a quota */
+    bool ready;         /* INIT was done */
+    bool writeback;     /* negotiated */
+    uint64_t entry_ns;  /* how long names, and attributes, hold in the guest */
+    uint64_t dir_ns;    /* ... those of directories */
+    uint64_t used;      /* bytes, when there is a quota */
     int root_fd;
 
     struct inode **slot; /* by the lower half of its id; 0 is unused, 1 is the root */

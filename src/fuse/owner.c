@@ -126,7 +126,8 @@ static bool parse_owner(char *text, struct owner *o)
 /* Of what fd leads to or, if name is not NULL, of what that name in fd does, which is not followed. The
  * call that goes without /proc takes a third of the time. Hosts before Linux 6.13 do not have it; it is
  * not for descriptors of files (O_PATH), and wants to search a directory that it reads from. */
-static ssize_t attr_get(struct fuse_server *s, int fd, const char *name, bool dir, char *to, size_t n)
+static ssize_t attr_get(struct fuse_server *s, int fd, const char *name, bool dir, char *to,
+                        size_t n)
 {
     char path[PATH_REF_MAX];
     struct xattr_value v = {.value = (uintptr_t)to, .size = (uint32_t)n};

@@ -526,6 +526,90 @@ static void no_change(void)
     }
 }
 
+/* What has lost its name, and is still used in ways that no server of files is told about. */
+static void removed_but_used(void)
+{
+    struct stat st;
+    char proc[32];
+    make("held", "abc");
+    int held = open("held", O_PATH);
+    CHECK("unlink what is only held", unlink("held"));
+    CHECK("it is there", fstat(held, &st) == 0 ? st.st_size * 10 + (long)st.st_nlink : -1);
+    snprintf(proc, sizeof(proc), "/proc/self/fd/%d", held);
+    make("held", "another one");
+    int fd = open(proc, O_RDONLY);
+    CHECK("it can be read", read(fd, proc, sizeof(proc)));
+    close(fd);
+    close(held);
+    make("linked", "abc");
+    CHECK("link", link("linked", "linked too"));
+    CHECK("unlink one of two", unlink("linked"));
+    CHECK("links", stat("linked too", &st) < 0 ? -1 : (long)st.st_nlink);
+    CHECK("unlink the other", unlink("linked too"));
+    make("mapped", "abc");
+    fd = open("mapped", O_RDWR);
+    char *map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    CHECK("unlink what is mapped", unlink("mapped"));
+    CHECK("it is there, too", map == MAP_FAILED ? -1 : map[2]);
+    map[0] = 'x';
+    CHECK("msync", msync(map, 4096, MS_SYNC));
+    munmap(map, 4096);
+    mkdir("inside", 0755);
+    CHECK("chdir", chdir("inside"));
+    CHECK("rmdir from inside", rmdir("../inside"));
+    CHECK("where it was", stat(".", &st));
+    CHECK("a file in it", open("f", O_RDWR | O_CREAT, 0644));
+    CHECK("and back", chdir(".."));
+    mkdir("full", 0755);
+    make("full/f", "abc");
+    CHECK("rmdir of what is not empty", rmdir("full"));
+    CHECK("it is still known", size_of("full/f"));
+    CHECK("and can go", unlink("full/f"));
+    CHECK("with all that was in it", rmdir("full"));
+    CHECK("the same name", mkdir("full", 0755));
+    CHECK("is another one", rmdir("full"));
+}
+
+static int changed_since(struct timespec *since)
+{
+    struct stat st;
+    struct timespec was = *since;
+    if (stat("times", &st) < 0)
+        return -1;
+    *since = st.st_mtim;
+    return st.st_mtim.tv_sec != was.tv_sec || st.st_mtim.tv_nsec != was.tv_nsec;
+}
+
+/* Looked at after each change, and not. */
+static void times_of_a_directory(void)
+{
+    struct timespec last = {0};
+    char name[] = "times/f0";
+    mkdir("times", 0755);
+    changed_since(&last);
+    for (; name[7] < '6'; name[7]++) {
+        usleep(20000); /* longer than a tick of the clock that files have */
+        int fd = open(name, O_RDWR | O_CREAT | O_EXCL, 0644);
+        if (name[7] != '3')
+            CHECK("changed by a file", changed_since(&last));
+        CHECK("not by what is written", write(fd, name, 8) < 0 ? -1 : changed_since(&last));
+        close(fd);
+    }
+    usleep(20000);
+    CHECK("mkdir", mkdir("times/d", 0755));
+    CHECK("changed by a directory", changed_since(&last));
+    struct stat st;
+    CHECK("links", stat("times", &st) < 0 ? -1 : (long)st.st_nlink);
+    CHECK("create", make("times/d/f", ""));
+    CHECK("not by what is deeper", changed_since(&last));
+    usleep(20000);
+    CHECK("unlink", unlink("times/f1"));
+    CHECK("changed by what goes", changed_since(&last));
+    CHECK("not created", open("times/f2", O_RDWR | O_CREAT | O_EXCL, 0644));
+    CHECK("not changed", changed_since(&last));
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2 || chdir(argv[1]) < 0)
@@ -533,9 +617,19 @@ int main(int argc, char **argv)
     as_root = argc > 2 ? argv[2] : NULL;
     setvbuf(stdout, NULL, _IOFBF, 1 << 16);
     umask(022);
-    static void (*const parts[])(void) = {
-        opening, data,        mapping,          names,    unlinked, attributes, xattrs,
-        locks,   directories, known_in_advance, no_change};
+    static void (*const parts[])(void) = {opening,
+                                          data,
+                                          mapping,
+                                          names,
+                                          unlinked,
+                                          attributes,
+                                          xattrs,
+                                          locks,
+                                          directories,
+                                          known_in_advance,
+                                          no_change,
+                                          removed_but_used,
+                                          times_of_a_directory};
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         printf("--- %zu\n", i);
         parts[i]();

@@ -15,8 +15,8 @@
 enum { ROOT = FUSE_ROOT_ID };
 
 /* UNLINK or RMDIR that gives up so many references to that node. True: the server has taken them. */
-static bool gives_up(struct fuse_client *c, uint32_t op, uint64_t dir, const char *name, uint64_t node,
-                     uint64_t n)
+static bool gives_up(struct fuse_client *c, uint32_t op, uint64_t dir, const char *name,
+                     uint64_t node, uint64_t n)
 {
     struct fuse_forget_one last = {.nodeid = node, .nlookup = n};
     assert_int_equal(client_call(c, op, dir, name, strlen(name) + 1, &last, sizeof(last)), 0);
