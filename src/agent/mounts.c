@@ -62,8 +62,10 @@ static int mount_upper(const struct config *cfg, int *fd, struct err *e)
 {
     char opts[64] = "mode=0755";
     if (cfg->upper) {
-        /* Keep the inode tables that the template left unwritten: the layer is a sparse file. */
-        const char *ext4 = "noinit_itable,no_prefetch_block_bitmaps";
+        /* Keep the inode tables that the template left unwritten: the layer is a sparse file.
+         * noload: no journal for one that is never mounted again. */
+#define EXT4_OPTIONS "noinit_itable,no_prefetch_block_bitmaps"
+        const char *ext4 = cfg->upper_volatile ? EXT4_OPTIONS ",noload" : EXT4_OPTIONS;
         if (mount(cfg->upper, "/mnt/upper", "ext4", MS_NOATIME, ext4) < 0)
             return err_sys(e, errno, "cannot mount the writable layer %s", cfg->upper);
     } else {

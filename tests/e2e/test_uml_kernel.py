@@ -25,6 +25,13 @@ def uml(module_msb, checks):
     return lambda script: sh(module_msb, "kernel", script)
 
 
+@pytest.fixture(scope="module")
+def calls(module_msb, tmp_path_factory):
+    program = static_program("syscall_checks", tmp_path_factory.mktemp("syscall-checks"))
+    module_msb.create("calls", "--engine", "uml", "-v", f"{program.parent}:/c:ro")
+    return lambda name: sh(module_msb, "calls", f"/c/syscall_checks {name}", timeout=PATIENCE)
+
+
 def test_cpuinfo_is_what_procps_reads_and_names_no_host(uml):
     text = uml("cat /proc/cpuinfo")
     assert text.endswith("\n\n") and re.search(r"^core id\t\t: 0$", text, re.M)
@@ -67,6 +74,23 @@ def test_a_debugger_reads_and_writes_the_vector_registers(uml):
 
 def test_odd_offsets_into_the_registers_are_refused(uml):
     assert uml("/c/kernel_checks odd_registers") == "poke EIO, peek EIO, carry 0\n"
+
+
+def test_a_system_call_leaves_the_registers_alone(calls):
+    """Whichever way the kernel returns from it; meanwhile it switches processes, and signals come."""
+    if " xsave " not in pathlib.Path("/proc/cpuinfo").read_text():
+        pytest.skip("this CPU has no XSAVE")
+    assert calls("registers") == "0 of 3 processes fail\n"
+
+
+def test_a_handler_changes_the_registers_of_a_system_call(calls):
+    assert calls("changed") == (
+        "0: rcx 1000 r11 1001 rbx 1002 rdx 1003 r8 1004 r15 1005 carry 1\n"
+    )
+
+
+def test_a_debugger_steps_over_system_calls(calls):
+    assert calls("steps") == "0 5 7 8 13 15 16 exit 3\n"
 
 
 def test_a_fork_with_an_io_uring_leaves_memory_intact(uml):

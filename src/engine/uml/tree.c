@@ -543,7 +543,7 @@ int uml_tree_start(struct uml_tree *t, const struct engine_params *p, char *cons
 /* System calls of a user-mode kernel and its stubs: found with strace over boots, workloads and
  * power-offs, then confirmed one by one under this filter (kernel/README.md).
  *
- * #syscalls:uml read write openat close lseek munmap mprotect brk poll futex
+ * #syscalls:uml read write openat close lseek munmap mprotect brk poll futex sched_yield
  * newfstatat statfs mkdir unlink rmdir getdents64 uname
  * rt_sigaction rt_sigprocmask rt_sigreturn sigaltstack signalfd4 restart_syscall
  * getpid gettid kill wait4 exit exit_group arch_prctl set_tid_address

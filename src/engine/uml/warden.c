@@ -28,7 +28,7 @@ enum {
     /* What a traced kernel forks at its start, to test how it can trace. */
     FORKS_MAX = 4,
     /* The kernel's one mapping that is anonymous and shared: a stub's data, for a test. */
-    SHARED_MAX = 8192,
+    SHARED_MAX = 12288,
     /* A future kernel may have more to say about a call. */
     MESSAGE_MAX = 512,
     WARDEN_PID = 1, /* of the tree's namespace */

@@ -40,7 +40,7 @@ void shared_memory(void)
     if (call(SYS_mmap, 0, 16384, RW, MAP_SHARED | MAP_ANONYMOUS, -1, 0) != -ENOMEM)
         fail("16 KiB of it");
     long got = take(MIB, MAP_SHARED | MAP_ANONYMOUS);
-    if (got > 8192)
+    if (got > 12288)
         fail("%ld KiB of it", got / 1024);
 }
 
