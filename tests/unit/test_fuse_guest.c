@@ -2,15 +2,21 @@
  * attributes of a directory with what is made in it. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "fuse_client.h"
+#include "util/newer.h"
 
 enum { ROOT = FUSE_ROOT_ID };
 
@@ -174,6 +180,50 @@ static void test_a_directory_comes_with_what_is_made(void **state)
     (void)state;
 }
 
+/* From here on the host is one that does not have the call; so this comes last. */
+static void forget_getxattrat(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getxattrat, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog prog = {.len = 4, .filter = code};
+    assert_int_equal(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    assert_int_equal(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog), 0);
+    assert_int_equal(syscall(SYS_getxattrat, 0, "", 0, "", NULL, 0), -1);
+    assert_int_equal(errno, ENOSYS);
+}
+
+static void test_owners_on_older_hosts(void **state)
+{
+    struct fuse_client c;
+    struct fuse_entry_out e;
+    client_init(&c, NULL);
+    assert_int_equal(mkdirat(c.dir_fd, "d", 0755), 0);
+    (void)make(&c, ROOT, "f");
+    const char *names[] = {"d", "f"};
+    char path[100];
+    for (unsigned i = 0; i < 2; i++) {
+        (void)snprintf(path, sizeof(path), "%s/%s", c.dir, names[i]);
+        if (setxattr(path, "user.msb.override_stat", "77:78:640", 9, 0) < 0) {
+            client_fini(&c);
+            skip();
+        }
+    }
+    forget_getxattrat();
+    for (unsigned i = 0; i < 2; i++) {
+        struct fuse_attr a;
+        assert_int_equal(client_lookup(&c, ROOT, names[i], &e), 0);
+        assert_int_equal(e.attr.uid, 77);
+        assert_int_equal(client_getattr(&c, e.nodeid, &a), 0);
+        assert_int_equal(a.gid, 78);
+    }
+    client_fini(&c);
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -181,6 +231,7 @@ int main(void)
         cmocka_unit_test(test_references_that_are_not_all),
         cmocka_unit_test(test_references_stay_with_a_name_that_stays),
         cmocka_unit_test(test_a_directory_comes_with_what_is_made),
+        cmocka_unit_test(test_owners_on_older_hosts),
     };
     return cmocka_run_group_tests_name("fuse_guest", tests, NULL, NULL);
 }
