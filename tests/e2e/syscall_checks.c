@@ -89,8 +89,8 @@ __attribute__((noinline)) static void make_call(struct call *c)
 /* Clobbers the registers of whom it interrupts. */
 static void on_alarm(int sig)
 {
-    __asm__ volatile("pxor %%xmm0, %%xmm0; pcmpeqd %%xmm15, %%xmm15; fld1; fstp %%st(0)"
-                     ::: "xmm0", "xmm15");
+    __asm__ volatile("pxor %%xmm0, %%xmm0; pcmpeqd %%xmm15, %%xmm15; fld1; fstp %%st(0)" ::
+                         : "xmm0", "xmm15");
     alarms++;
 }
 
@@ -202,8 +202,8 @@ static void changed(void)
                        "=S"(carry)
                      : "D"(getpid()), "S"(SIGUSR1)
                      : "r11", "memory", "cc");
-    printf("%ld: rcx %lu r11 %lu rbx %lu rdx %lu r8 %lu r15 %lu carry %lu\n", rax, rcx, r11, rbx, rdx,
-           r8, r15, carry);
+    printf("%ld: rcx %lu r11 %lu rbx %lu rdx %lu r8 %lu r15 %lu carry %lu\n", rax, rcx, r11, rbx,
+           rdx, r8, r15, carry);
 }
 
 extern const char steps_from[], steps_to[];
@@ -212,8 +212,10 @@ static void stepped(void)
 {
     ptrace(PTRACE_TRACEME, 0, 0, 0);
     raise(SIGSTOP);
-    __asm__ volatile("steps_from: mov %0, %%eax; syscall; nop; mov %0, %%eax; syscall; nop; steps_to: nop"
-                     ::"i"(SYS_getppid) : "rax", "rcx", "r11", "memory");
+    __asm__ volatile(
+        "steps_from: mov %0, %%eax; syscall; nop; mov %0, %%eax; syscall; nop; steps_to: nop" ::"i"(
+            SYS_getppid)
+        : "rax", "rcx", "r11", "memory");
     _exit(3);
 }
 
