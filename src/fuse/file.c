@@ -63,7 +63,7 @@ static int new_file(struct fuse_server *s, struct inode *i, int fd, const struct
     struct handle *h;
     struct stat now;
     bool keep = s->opt.cache == FUSE_CACHE_ALWAYS;
-    if (s->opt.cache == FUSE_CACHE_AUTO && (st || fstat(fd, &now) == 0))
+    if (s->opt.cache == FUSE_CACHE_AUTO && (st || stat_fd(s, fd, &now) == 0))
         keep = may_keep_cache(i, st ? st : &now);
     int r = handle_new(s, i, fd, false, &h);
     if (r < 0)
@@ -99,7 +99,7 @@ int op_open(struct fuse_server *s, struct call *c)
         if (fd < 0)
             return fd;
     }
-    if (in->open_flags & FUSE_OPEN_KILL_SUIDGID && fstat(fd, &st) == 0)
+    if (in->open_flags & FUSE_OPEN_KILL_SUIDGID && stat_fd(s, fd, &st) == 0)
         (void)kill_set_id(s, fd, &st);
     return new_file(s, c->inode, steal_fd(&fd), NULL, in->flags, out);
 }
@@ -114,7 +114,7 @@ static int open_existing(struct fuse_server *s, struct inode *parent, const char
     int dir = inode_dir_fd(s, parent);
     if (dir < 0)
         return dir;
-    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+    if (stat_at(s, dir, name, &st) < 0)
         return -errno;
     int r = inode_find(s, parent, name, &st, &i);
     if (r < 0)
@@ -135,10 +135,10 @@ static int create_new(int dir, const char *name, int flags, uint32_t mode)
 static int entry_of_new(struct fuse_server *s, struct call *c, int fd, const struct owner *o,
                         struct stat *st)
 {
-    if (fstat(fd, st) < 0)
+    if (stat_fd(s, fd, st) < 0)
         return -errno;
     int r = owner_store_new(s, fd, NULL, st, o);
-    if (r < 0 || (r > 0 && fstat(fd, st) < 0))
+    if (r < 0 || (r > 0 && stat_fd(s, fd, st) < 0))
         return r < 0 ? r : -errno;
     if (s->opt.quota)
         s->used += (uint64_t)st->st_blocks * 512;
@@ -202,7 +202,7 @@ int op_tmpfile(struct fuse_server *s, struct call *c)
     int flags = (host_flags(s, in->flags) & ~(O_ACCMODE | O_TRUNC)) | O_RDWR | O_TMPFILE |
                 (int)(in->flags & O_EXCL);
     AUTO_CLOSE int fd = openat(dir, ".", flags, owner_host_mode(s, S_IFREG, o.mode));
-    if (fd < 0 || fstat(fd, &st) < 0)
+    if (fd < 0 || stat_fd(s, fd, &st) < 0)
         return -errno;
     path_of(path, fd, NULL);
     AUTO_CLOSE int base = open(path, O_PATH | O_CLOEXEC);
@@ -239,7 +239,7 @@ int op_release(struct fuse_server *s, struct call *c)
     struct stat st;
     if (!h)
         return -EBADF;
-    if (s->opt.quota && h->inode->opens == 1 && fstat(h->fd, &st) == 0 && st.st_nlink == 0)
+    if (s->opt.quota && h->inode->opens == 1 && stat_fd(s, h->fd, &st) == 0 && st.st_nlink == 0)
         quota_gone(s, &st);
     handle_free(s, h);
     return 0;
@@ -309,7 +309,7 @@ int op_write(struct fuse_server *s, struct call *c)
     int r = quota_check_write(s, h->fd, off, size);
     if (r < 0)
         return r;
-    if (flags & FUSE_WRITE_KILL_SUIDGID && fstat(h->fd, &st) == 0)
+    if (flags & FUSE_WRITE_KILL_SUIDGID && stat_fd(s, h->fd, &st) == 0)
         (void)kill_set_id(s, h->fd, &st);
     uint64_t before = quota_before(s, h->fd);
     ssize_t n = write_out(s, c, h, off, size);
@@ -350,7 +350,7 @@ int op_fallocate(struct fuse_server *s, struct call *c)
         r = fallocate(h->fd, (int)in->mode, (off_t)in->offset, (off_t)in->length) < 0 ? -errno : 0;
     while (r == -EINTR);
     quota_after(s, h->fd, before);
-    if (r == 0 && fstat(h->fd, &st) == 0)
+    if (r == 0 && stat_fd(s, h->fd, &st) == 0)
         (void)kill_set_id(s, h->fd, &st);
     return r;
 }

@@ -56,6 +56,12 @@ struct inode {
     bool owner_known;
 };
 
+/* identity.c: fstat(), and fstatat() of one name that is not followed, whose device and number belong to
+ * no other object. -errno. */
+int stat_fd(const struct fuse_server *s, int fd, struct stat *st);
+int stat_at(const struct fuse_server *s, int dir, const char *name, struct stat *st);
+void identity_init(struct fuse_server *s, int root_fd);
+
 struct inode *inode_get(struct fuse_server *s, uint64_t id); /* NULL: no such */
 /* The one that st describes, if it is known. */
 struct inode *inode_known(struct fuse_server *s, const struct stat *st);
@@ -223,6 +229,7 @@ struct fuse_server {
     uint32_t host_uid, host_gid;
     bool xattrs;        /* until one was refused */
     bool no_getxattrat; /* the host does not have that call */
+    bool numbers_repeat; /* inode numbers of the host do not tell files apart (identity.c) */
     bool ready;         /* INIT was done */
     bool writeback;     /* negotiated */
     uint64_t entry_ns;  /* how long names, and attributes, hold in the guest */

@@ -419,7 +419,7 @@ static int reopen_by_name(struct fuse_server *s, struct inode *i)
     int fd = openat(i->parent->fd, i->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return errno == ENOENT || errno == ENOTDIR ? -ESTALE : -errno;
-    if (fstat(fd, &st) < 0 || st.st_dev != i->dev || st.st_ino != i->ino ||
+    if (stat_fd(s, fd, &st) < 0 || st.st_dev != i->dev || st.st_ino != i->ino ||
         (st.st_mode & S_IFMT) != i->type) {
         (void)close(fd);
         return -ESTALE;
@@ -492,7 +492,7 @@ void inode_name_came(struct fuse_server *s, struct inode *parent, const char *na
 {
     struct stat st;
     int dir = inode_dir_fd(s, parent);
-    if (dir < 0 || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+    if (dir < 0 || stat_at(s, dir, name, &st) < 0)
         return;
     struct inode *i = hash_find(s, st.st_dev, st.st_ino, seen_as(s, parent, dir, name).fixed);
     if (!i)
@@ -509,10 +509,11 @@ int inode_table_init(struct fuse_server *s, int root_fd)
     struct stat st = {0};
     struct inode *root;
     bool made_up = s->opt.file || s->opt.many;
+    identity_init(s, root_fd);
     s->bucket = calloc(BUCKETS, sizeof(struct inode *));
     if (!s->bucket)
         return -ENOMEM;
-    if (!s->opt.many && fstat(root_fd, &st) < 0)
+    if (!s->opt.many && stat_fd(s, root_fd, &st) < 0)
         return -errno;
     if (made_up) {
         st.st_mode = S_IFDIR; /* a directory that does not exist, with no number of its own */

@@ -176,7 +176,7 @@ int later_bring_part(struct fuse_server *s, struct handle *h, uint64_t off, uint
     struct stat st;
     if (later_is_whole(s, h))
         return 0;
-    if (fstat(h->fd, &st) < 0)
+    if (stat_fd(s, h->fd, &st) < 0)
         return -errno;
     later_parts_of(h->fd, parts);
     path_of(path, h->fd, NULL);

@@ -87,7 +87,7 @@ void put_dir_attr(struct fuse_server *s, struct call *c)
     struct stat st;
     int fd = inode_dir_fd(s, c->inode);
     if (c->rep_len + sizeof(out) > c->q->in_len - sizeof(struct fuse_out_header) || fd < 0 ||
-        fstat(fd, &st) < 0)
+        stat_fd(s, fd, &st) < 0)
         return;
     attr_of(s, fd, &st, true, &out);
     memcpy(s->rep + c->rep_len, &out, sizeof(out));
@@ -104,7 +104,7 @@ static void only_directory(const struct fuse_server *s, struct stat *st)
                         .st_blksize = 4096,
                         .st_uid = s->host_uid,
                         .st_gid = s->host_gid};
-    if (fstat(s->root_fd, &file) == 0)
+    if (stat_fd(s, s->root_fd, &file) == 0)
         st->st_mtim = st->st_ctim = st->st_atim = file.st_mtim;
 }
 
@@ -119,7 +119,7 @@ static int find_at_top(struct fuse_server *s, const char *name, int *fd, struct 
     if (s->opt.many ? !t : strcmp(name, s->file_name) != 0)
         return -ENOENT;
     *fd = t ? t->fd : s->root_fd;
-    if (fstat(*fd, st) < 0)
+    if (stat_fd(s, *fd, st) < 0)
         return -errno;
     return inode_find_root(s, t ? 1ULL << (t - s->trees) : 0, *fd, st, ret);
 }
@@ -171,7 +171,7 @@ int make_entry(struct fuse_server *s, struct inode *parent, const char *name,
     int dir = inode_dir_fd(s, parent);
     if (dir < 0)
         return dir;
-    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) < 0)
+    if (stat_at(s, dir, name, &st) < 0)
         return -errno;
     return fill_entry(s, parent, name, &st, NULL, e);
 }
@@ -232,7 +232,7 @@ int op_getattr(struct fuse_server *s, struct call *c)
     int fd = any_fd(s, c, in->getattr_flags & FUSE_GETATTR_FH, in->fh);
     if (fd < 0)
         return fd;
-    if (fstat(fd, &st) < 0)
+    if (stat_fd(s, fd, &st) < 0)
         return -errno;
     return reply_attr(s, c, fd, &st, false);
 }
@@ -340,7 +340,7 @@ int op_setattr(struct fuse_server *s, struct call *c)
         return fd;
     bool stale = true; /* st */
     if (in->valid & (FATTR_MODE | FATTR_UID | FATTR_GID | FATTR_SIZE)) {
-        if (fstat(fd, &st) < 0)
+        if (stat_fd(s, fd, &st) < 0)
             return -errno;
         if (in->valid & (FATTR_MODE | FATTR_UID | FATTR_GID)) {
             r = set_owner(s, fd, &st, in);
@@ -355,7 +355,7 @@ int op_setattr(struct fuse_server *s, struct call *c)
         r = set_times(fd, in);
         stale = true;
     }
-    if (r >= 0 && stale && fstat(fd, &st) < 0)
+    if (r >= 0 && stale && stat_fd(s, fd, &st) < 0)
         r = -errno;
     return r < 0 ? r : reply_attr(s, c, fd, &st, true);
 }

@@ -22,7 +22,7 @@ int new_owner(struct fuse_server *s, struct inode *parent, const struct fuse_in_
     if (fd < 0)
         return fd;
     if (!owner_recent(s, parent, &above)) {
-        if (fstat(fd, &st) < 0)
+        if (stat_fd(s, fd, &st) < 0)
             return -errno;
         owner_load(s, fd, NULL, &st, &above);
     }
@@ -42,11 +42,11 @@ int reply_new_entry(struct fuse_server *s, struct call *c, struct inode *parent,
     int dir = inode_dir_fd(s, parent);
     if (dir < 0)
         return dir;
-    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+    if (stat_at(s, dir, name, &st) < 0)
         return -errno;
     if (o) {
         int r = owner_store_new(s, dir, name, &st, o);
-        if (r < 0 || (r > 0 && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0))
+        if (r < 0 || (r > 0 && stat_at(s, dir, name, &st) < 0))
             return r < 0 ? r : -errno;
         if (s->opt.quota)
             s->used += (uint64_t)st.st_blocks * 512;
@@ -188,7 +188,7 @@ static int remove_name(struct fuse_server *s, struct call *c, int flags)
     int dir = inode_dir_fd(s, c->inode);
     if (dir < 0)
         return dir;
-    if (fstatat(dir, c->name[0], &st, AT_SYMLINK_NOFOLLOW) < 0)
+    if (stat_at(s, dir, c->name[0], &st) < 0)
         return -errno;
     struct inode *i = given_up(s, c, &st);
     if (!i)
@@ -236,7 +236,7 @@ static int do_rename(struct fuse_server *s, const struct call *c, uint64_t to_id
     if (r < 0)
         return r;
     int to_fd = inode_dir_fd(s, to);
-    if (to_fd >= 0 && flags == 0 && fstatat(to_fd, c->name[1], &st, AT_SYMLINK_NOFOLLOW) == 0) {
+    if (to_fd >= 0 && flags == 0 && stat_at(s, to_fd, c->name[1], &st) == 0) {
         replaced = true;
         to_fd = name_goes(s, to, c->name[1], &st);
     }

@@ -13,14 +13,16 @@ import stat
 import struct
 import subprocess
 import sys
+import zlib
 
 HEADER, ATTR = struct.Struct("<IIQQIIIHH"), struct.Struct("<6Q10I")
 
 
 # What a guest does there, in its directory /workspace.
 TOUR = """cd /workspace; echo 1 >a; mkdir d; echo 2 >d/b; mv d e; cat e/b a; echo 3 >a; mv a e/b; cp e/b c; rm e/b
+set -C; for i in 1 2 3; do echo $i >lock; mv lock config; done; set +C; cat config; rm config
 head -c 300000 /dev/zero | tr '\\0' x >big; md5sum <big; rm big; ls"""
-TOLD = "2\n1\n" + hashlib.md5(b"x" * 300000).hexdigest() + "  -\nc\ne\n"
+TOLD = "2\n1\n3\n" + hashlib.md5(b"x" * 300000).hexdigest() + "  -\nc\ne\n"
 
 
 def left(mount):
@@ -69,6 +71,7 @@ class Server:
     def __init__(self, fd, root, uid, gid):
         self.fd, self.root, self.uid, self.gid = fd, pathlib.Path(root), uid, gid
         self.paths, self.ids = {1: pathlib.Path()}, {pathlib.Path(): 1}
+        self.numbers = {1: 1}  # what stat() says: rclone's stay with a file, and come again with its first name
 
     def real(self, node, name=None):
         path = self.paths[node]
@@ -79,12 +82,13 @@ class Server:
         if path not in self.ids:
             self.ids[path] = max(self.paths) + 1
             self.paths[self.ids[path]] = path
+            self.numbers[self.ids[path]] = zlib.crc32(bytes(path))
         return self.ids[path]
 
     def attr(self, real):
         s = real.lstat()
         ns = [t % 10**9 for t in (s.st_atime_ns, s.st_mtime_ns, s.st_ctime_ns)]
-        return ATTR.pack(self.node(real), s.st_size, s.st_blocks, int(s.st_atime), int(s.st_mtime), int(s.st_ctime),
+        return ATTR.pack(self.numbers[self.node(real)], s.st_size, s.st_blocks, int(s.st_atime), int(s.st_mtime), int(s.st_ctime),
                          *ns, s.st_mode, s.st_nlink, self.uid, self.gid, 0, 4096, 0)
 
     def entry(self, real):
