@@ -21,8 +21,7 @@
  * One thread. The current directory of the process must be /proc/self/fd, which is how an O_PATH
  * descriptor is opened, linked, or asked for its attributes; and its umask must be 0.
  */
-#ifndef MSB_FUSE_FUSE_H
-#define MSB_FUSE_FUSE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -105,5 +104,3 @@ void fuse_tell_changes(struct fuse_server *s, int sock, bool far);
 bool fuse_durable_event(struct fuse_server *s);
 /* The socket can be read, or has ended; false: the latter. */
 bool fuse_later_event(struct fuse_server *s);
-
-#endif

@@ -1,6 +1,5 @@
 /* What the files of the FUSE server share. */
-#ifndef MSB_FUSE_IMPL_H
-#define MSB_FUSE_IMPL_H
+#pragma once
 
 #include "fuse/fuse.h"
 
@@ -227,14 +226,14 @@ struct fuse_server {
     struct fuse_options opt;
     char *file_name;
     uint32_t host_uid, host_gid;
-    bool xattrs;        /* until one was refused */
-    bool no_getxattrat; /* the host does not have that call */
+    bool xattrs;         /* until one was refused */
+    bool no_getxattrat;  /* the host does not have that call */
     bool numbers_repeat; /* inode numbers of the host do not tell files apart (identity.c) */
-    bool ready;         /* INIT was done */
-    bool writeback;     /* negotiated */
-    uint64_t entry_ns;  /* how long names, and attributes, hold in the guest */
-    uint64_t dir_ns;    /* ... those of directories */
-    uint64_t used;      /* bytes, when there is a quota */
+    bool ready;          /* INIT was done */
+    bool writeback;      /* negotiated */
+    uint64_t entry_ns;   /* how long names, and attributes, hold in the guest */
+    uint64_t dir_ns;     /* ... those of directories */
+    uint64_t used;       /* bytes, when there is a quota */
     int root_fd;
 
     struct inode **slot; /* by the lower half of its id; 0 is unused, 1 is the root */
@@ -326,5 +325,3 @@ op_fn op_opendir, op_readdir, op_readdirplus, op_releasedir, op_fsyncdir;
 op_fn op_open, op_create, op_tmpfile, op_read, op_write, op_release, op_fsync, op_fallocate,
     op_lseek, op_copy_file_range;
 op_fn op_setxattr, op_getxattr, op_listxattr, op_removexattr;
-
-#endif

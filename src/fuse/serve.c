@@ -73,7 +73,6 @@ static int op_init(struct fuse_server *s, struct call *c)
 
 static int op_destroy(struct fuse_server *s, struct call *c)
 {
-    (void)c;
     fuse_reset(s);
     return 0;
 }
@@ -81,8 +80,6 @@ static int op_destroy(struct fuse_server *s, struct call *c)
 /* Everything is done by the time it is answered, so there is nothing to interrupt. */
 static int op_nothing(struct fuse_server *s, struct call *c)
 {
-    (void)s;
-    (void)c;
     return 0;
 }
 

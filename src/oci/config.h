@@ -3,8 +3,7 @@
  * A field that asks for something this runtime does not do is refused by name, unless leaving it out
  * takes nothing from the container, since it has its own kernel.
  */
-#ifndef MSB_OCI_CONFIG_H
-#define MSB_OCI_CONFIG_H
+#pragma once
 
 #include "oci/process.h"
 #include "policy/rulebook.h"
@@ -58,5 +57,3 @@ int container_config_read_mounts(struct container_config *c, struct err *e);
 void container_config_read_pod(struct container_config *c);
 /* annotations msb.*: settings of the sandbox. */
 int container_config_read_annotations(struct container_config *c, struct err *e);
-
-#endif

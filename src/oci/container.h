@@ -1,7 +1,6 @@
 /* The operations of an OCI runtime. Each is one call of the program; messages are for its user and
  * for the --log of its caller. */
-#ifndef MSB_OCI_CONTAINER_H
-#define MSB_OCI_CONTAINER_H
+#pragma once
 
 #include "oci/runtime.h"
 #include "util/strlist.h"
@@ -42,5 +41,3 @@ json_t *oci_usage(const struct oci_runtime *rt, const char *id, struct err *e);
 json_t *oci_state(const struct oci_runtime *rt, const char *id, bool listed, struct err *e);
 
 int pid_file_write(const char *path, pid_t pid, struct err *e);
-
-#endif

@@ -6,11 +6,8 @@
  * carried to the same port in the guest over the sandbox's socket. On a host that allows no such
  * program there are none.
  */
-#ifndef MSB_OCI_FORWARD_H
-#define MSB_OCI_FORWARD_H
+#pragma once
 
 /* Starts it, in the calling process's network namespace; it ends with the monitor (a pidfd). dirfd: the
  * sandbox's directory. */
 void forward_start(int dirfd, int monitor);
-
-#endif

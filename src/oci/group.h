@@ -5,8 +5,7 @@
  * business. In the old hierarchies (v1) the path exists in each of them; `groups` in the state lists
  * the directories, so that they can be frozen and removed whatever died before.
  */
-#ifndef MSB_OCI_GROUP_H
-#define MSB_OCI_GROUP_H
+#pragma once
 
 #include "util/err.h"
 
@@ -43,5 +42,3 @@ bool group_is_frozen(const json_t *groups);
 json_t *group_usage(const json_t *groups);
 /* Once its processes are gone. */
 void group_remove(const json_t *groups);
-
-#endif

@@ -1,7 +1,6 @@
 /* hooks of config.json: programs of the host that are run at certain points of a container's life,
  * with its state on their stdin. */
-#ifndef MSB_OCI_HOOKS_H
-#define MSB_OCI_HOOKS_H
+#pragma once
 
 #include "util/err.h"
 
@@ -9,5 +8,3 @@
 
 /* Runs hooks[kind] in order, until one fails; `state` is not taken. */
 int hooks_run(const json_t *hooks, const char *kind, const json_t *state, struct err *e);
-
-#endif

@@ -15,8 +15,7 @@
  * the time to write what it has in memory. Once the guest is up it sees the container's files only
  * (view.h), and has no capabilities left: what it then reads comes from the guest.
  */
-#ifndef MSB_OCI_INIT_H
-#define MSB_OCI_INIT_H
+#pragma once
 
 #include "oci/config.h"
 #include "oci/state.h"
@@ -49,5 +48,3 @@ void report_send(int sock, pid_t pid, const struct err *e);
 
 /* `start`: tells it to run the command, and waits until it does. */
 int init_start_command(const struct oci_container *c, struct err *e);
-
-#endif

@@ -13,8 +13,7 @@
  * There is one guest to an interface, and one interface: the first Ethernet one that is up. The TAP
  * device goes with its guest; the redirection at the interface is removed by netns_release().
  */
-#ifndef MSB_OCI_NETNS_H
-#define MSB_OCI_NETNS_H
+#pragma once
 
 #include "monitor/params.h"
 #include "util/buf.h"
@@ -31,5 +30,3 @@ void netns_free(struct netns *n);
 
 /* Gives the interface in the namespace at `path` back to it. That may be gone. */
 void netns_release(const char *path);
-
-#endif

@@ -5,8 +5,7 @@
  * container (init.h), whose files it hands to the guest (PROTO_TREE), and whose connection to the
  * monitor is the container's life.
  */
-#ifndef MSB_OCI_POD_H
-#define MSB_OCI_POD_H
+#pragma once
 
 #include "oci/config.h"
 #include "oci/state.h"
@@ -34,5 +33,3 @@ bool pod_limits(const json_t *resources, struct strlist *to);
 int pod_address(int sock, uint32_t number);
 /* A connection for commands in a container. */
 int pod_connect(const struct oci_runtime *rt, const struct oci_container *c);
-
-#endif

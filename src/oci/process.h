@@ -1,6 +1,5 @@
 /* `process` of config.json, and the file of `exec --process`: what to run, as whom. */
-#ifndef MSB_OCI_PROCESS_H
-#define MSB_OCI_PROCESS_H
+#pragma once
 
 #include "client/session.h"
 #include "spec/spec.h"
@@ -41,5 +40,3 @@ void process_explain(const struct oci_process *p, int exit_code, struct err *e);
 json_t *oci_json_read(int dirfd, const char *path, struct err *e);
 /* A list that may be missing. */
 int oci_read_strings(const json_t *a, const char *what, struct strlist *to, struct err *e);
-
-#endif

@@ -8,8 +8,7 @@
  * The root is a separate store, usually on a tmpfs: containers belong to the program that makes
  * them, do not survive a reboot, and are not in `msb ls`.
  */
-#ifndef MSB_OCI_RUNTIME_H
-#define MSB_OCI_RUNTIME_H
+#pragma once
 
 #include "store/store.h"
 #include "util/err.h"
@@ -45,5 +44,3 @@ void oci_close(struct oci_runtime *rt);
 void oci_hold_log(struct oci_globals *g);
 /* Appends it to the log, if there is one. */
 void oci_log_error(const struct oci_globals *g, const struct err *e);
-
-#endif

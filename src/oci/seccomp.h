@@ -6,8 +6,7 @@
  * System calls with the same answer and adjacent numbers are one segment; the program finds the
  * segment by binary search, so that a profile with hundreds of names costs a dozen instructions a call.
  */
-#ifndef MSB_OCI_SECCOMP_H
-#define MSB_OCI_SECCOMP_H
+#pragma once
 
 #include "util/err.h"
 
@@ -16,5 +15,3 @@
 
 /* *ret becomes struct sock_filter[], *size bytes, to be freed; NULL: there is nothing to filter. */
 int seccomp_compile(const json_t *seccomp, void **ret, size_t *size, struct err *e);
-
-#endif

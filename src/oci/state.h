@@ -4,8 +4,7 @@
  * lives, whether its command was started (a file appears), whether its group is frozen. So a caller
  * that crashes leaves nothing to repair.
  */
-#ifndef MSB_OCI_STATE_H
-#define MSB_OCI_STATE_H
+#pragma once
 
 #include "client/session.h"
 #include "oci/runtime.h"
@@ -53,5 +52,3 @@ const char *oci_status_name(enum oci_status s);
 
 /* What `state` prints and hooks read. NULL: out of memory. */
 json_t *container_state(const struct oci_container *c);
-
-#endif

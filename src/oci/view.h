@@ -2,8 +2,7 @@
  * it, as if the container's command itself ran here. Engines enter its mount namespace to copy files
  * (podman cp) and to list its processes (podman top); and a process that reads what a guest says
  * needs nothing else. A container of a pod has all its files from here (pod.h). */
-#ifndef MSB_OCI_VIEW_H
-#define MSB_OCI_VIEW_H
+#pragma once
 
 #include "spec/spec.h"
 
@@ -20,5 +19,3 @@ int view_open(int root, const char *path);
 int view_copy(const struct sandbox_spec *spec, int root, struct err *e);
 /* / is the container's from now on. */
 int view_enter(int root, struct err *e);
-
-#endif

@@ -1,6 +1,5 @@
 /* One request with its retries; for client.c. */
-#ifndef MSB_S3_CALL_H
-#define MSB_S3_CALL_H
+#pragma once
 
 #include "s3/client.h"
 
@@ -55,5 +54,3 @@ int s3_call_run(struct s3_client *c, struct s3_call *q, const char *what, struct
 /* "cannot WHAT: SERVER says ..." */
 int s3_call_explain(const struct s3_client *c, const struct s3_call *q, const char *what,
                     struct err *e);
-
-#endif

@@ -85,8 +85,6 @@ struct one {
 static int on_one(void *ctx, const char *key, uint64_t size, const char *etag, struct err *e)
 {
     struct one *o = ctx;
-    (void)size;
-    (void)e;
     if (strcmp(key, o->key) == 0)
         (void)snprintf(o->etag, sizeof(o->etag), "%s", etag);
     return 1;

@@ -7,8 +7,7 @@
  *
  * Keys here are whole keys; the workspace's prefix is the caller's business.
  */
-#ifndef MSB_S3_CLIENT_H
-#define MSB_S3_CLIENT_H
+#pragma once
 
 #include "s3/config.h"
 #include "s3/credentials.h"
@@ -106,5 +105,3 @@ int s3_upload_end(struct s3_client *c, struct s3_upload *u, unsigned parts, char
                   struct err *e);
 void s3_upload_abort(struct s3_client *c, struct s3_upload *u);
 void s3_upload_free(struct s3_upload *u);
-
-#endif

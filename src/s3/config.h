@@ -1,7 +1,6 @@
 /* Where a workspace's bucket is, and how to get at it: workspaces/NAME/s3.json. No key is ever
  * in it. */
-#ifndef MSB_S3_CONFIG_H
-#define MSB_S3_CONFIG_H
+#pragma once
 
 #include "util/cleanup.h"
 #include "util/err.h"
@@ -52,5 +51,3 @@ int s3_config_save(int dirfd, const struct s3_config *c, struct err *e);
  * no empty, "." or ".." components, none over 255 bytes, 768 in all, and not within .msb, which
  * is ours. */
 bool s3_path_ok(const char *path);
-
-#endif

@@ -1,7 +1,6 @@
 /* Keys for a bucket: from the environment, a profile file or a secret. They are looked up when
  * they are needed, by the process that needs them, and wiped when it is done. */
-#ifndef MSB_S3_CREDENTIALS_H
-#define MSB_S3_CREDENTIALS_H
+#pragma once
 
 #include "store/store.h"
 #include "util/cleanup.h"
@@ -22,5 +21,3 @@ int s3_credentials_find(const struct store *s, const char *source, struct s3_cre
 int s3_profile_parse(const char *text, const char *profile, struct s3_credentials *ret);
 /* Of a secret's value: "ID:SECRET[:TOKEN]" or the JSON of a credential_process. */
 int s3_secret_parse(const char *text, struct s3_credentials *ret);
-
-#endif

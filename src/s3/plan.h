@@ -1,7 +1,6 @@
 /* Three-way comparison: what was there at the last sync, what is here now, what is in the bucket
  * now. Pure: trees in, steps out. */
-#ifndef MSB_S3_PLAN_H
-#define MSB_S3_PLAN_H
+#pragma once
 
 #include "s3/tree.h"
 
@@ -38,5 +37,3 @@ int s3_plan_make(const struct s3_tree *base, const struct s3_tree *local,
 int s3_plan_results(const struct s3_plan *p, struct s3_tree *to);
 void s3_plan_free(struct s3_plan *p);
 #define AUTO_S3_PLAN CLEANUP(s3_plan_free)
-
-#endif

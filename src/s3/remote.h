@@ -14,8 +14,7 @@
  * Objects that the manifest does not know, or knows with another ETag, are somebody else's work,
  * and count as files.
  */
-#ifndef MSB_S3_REMOTE_H
-#define MSB_S3_REMOTE_H
+#pragma once
 
 #include "s3/tree.h"
 
@@ -53,5 +52,3 @@ int s3_manifest_write(struct s3_client *c, const struct s3_config *config, int d
 enum { S3_KEY_SIZE = S3_KEY_MAX + 1 };
 void s3_key(const struct s3_config *c, const char *path, char out[S3_KEY_SIZE]);
 void s3_staged_key(const struct s3_config *c, const char *id, char out[S3_KEY_SIZE]);
-
-#endif

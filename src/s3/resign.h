@@ -1,8 +1,7 @@
 /* Signs requests again that a guest has signed with a key that is none: what it signed stays what is signed,
  * with the key of a secret (intercept/conn.h, sign). Pure functions: no I/O.
  */
-#ifndef MSB_S3_RESIGN_H
-#define MSB_S3_RESIGN_H
+#pragma once
 
 #include "intercept/http1.h"
 #include "util/buf.h"
@@ -12,5 +11,3 @@
  * -EINVAL with *why, a sentence's end: "the request ..."; -ENOMEM. */
 int resign(const struct http_head *h, const char *value, const void *body, size_t n,
            struct buf *out, const char **why);
-
-#endif

@@ -3,8 +3,7 @@
  * Everything here is a function of its arguments, the time included, so that AWS's published
  * vectors can be checked (tests/unit/test_s3.c).
  */
-#ifndef MSB_S3_SIGV4_H
-#define MSB_S3_SIGV4_H
+#pragma once
 
 #include "util/buf.h"
 #include "util/err.h"
@@ -39,5 +38,3 @@ int sigv4_escape(struct buf *out, const char *text, bool keep_slashes);
 int sigv4_query(struct buf *out, const struct strlist *query);
 /* Appends the value of the Authorization header. -EINVAL: too many headers. */
 int sigv4_sign(struct buf *out, const struct sigv4_key *key, const struct sigv4_request *q);
-
-#endif

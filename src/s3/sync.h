@@ -19,8 +19,7 @@
  * workspace's directory and what name lookups and certificates need. The keys are in its memory and
  * nowhere else.
  */
-#ifndef MSB_S3_SYNC_H
-#define MSB_S3_SYNC_H
+#pragma once
 
 #include "s3/config.h"
 #include "store/store.h"
@@ -71,5 +70,3 @@ int s3_workspace_fetch(const struct store *s, const char *name, int sock, warn_f
 bool s3_workspace_lacks(int dirfd, enum s3_here here);
 /* Has it been synced at least once? */
 bool s3_workspace_is_filled(int dirfd);
-
-#endif

@@ -3,8 +3,7 @@
  * The same JSON holds the last two: the bucket's manifest (.msb/manifest.json below the prefix) and
  * the record of the last sync (workspaces/NAME/s3-base.json). The manifest's bytes are hostile.
  */
-#ifndef MSB_S3_TREE_H
-#define MSB_S3_TREE_H
+#pragma once
 
 #include "s3/client.h"
 #include "util/err.h"
@@ -94,5 +93,3 @@ int s3_tree_walk(int dirfd, const struct s3_scan *how, struct s3_tree *ret, stru
 int s3_tree_read(int dirfd, const struct s3_scan *how, struct s3_tree *t, struct err *e);
 /* Both. */
 int s3_tree_scan(int dirfd, const struct s3_scan *how, struct s3_tree *ret, struct err *e);
-
-#endif

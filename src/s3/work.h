@@ -1,6 +1,5 @@
 /* One sync at work: what its parts share. Runs in the process that sync.c makes for it. */
-#ifndef MSB_S3_WORK_H
-#define MSB_S3_WORK_H
+#pragma once
 
 #include "image/oci/digest.h"
 #include "s3/plan.h"
@@ -173,5 +172,3 @@ int s3_place(struct s3_work *w, const char *path, const char *tmp, const struct 
 int s3_unplace(struct s3_work *w, const struct s3_step *s, struct err *e);
 /* After a sync that was killed: what may be the only copy of somebody's work comes back. */
 int s3_recover(struct s3_work *w, struct err *e);
-
-#endif

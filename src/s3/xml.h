@@ -5,8 +5,7 @@
  * nothing can expand; no CDATA and no processing instructions, which no server sends. Namespace
  * prefixes are dropped. The bytes are hostile.
  */
-#ifndef MSB_S3_XML_H
-#define MSB_S3_XML_H
+#pragma once
 
 #include <stddef.h>
 
@@ -18,5 +17,3 @@ typedef int (*xml_fn)(void *ctx, const char *path, const char *text);
 
 /* -EBADMSG: it is not such a document. */
 int xml_parse(const char *p, size_t n, xml_fn fn, void *ctx);
-
-#endif

@@ -1,6 +1,5 @@
 /* A system call that the C library's headers may not know yet. */
-#ifndef MSB_UTIL_NEWER_H
-#define MSB_UTIL_NEWER_H
+#pragma once
 
 #include <stdint.h>
 #include <sys/syscall.h>
@@ -15,5 +14,3 @@ struct xattr_value {
     uint64_t value;
     uint32_t size, flags;
 };
-
-#endif

@@ -10,7 +10,6 @@
 
 static int on_element(void *ctx, const char *path, const char *text)
 {
-    (void)ctx;
     REQUIRE(path[0] == '/' && strlen(path) < XML_PATH_MAX);
     REQUIRE(strlen(text) <= XML_TEXT_MAX && utf8_valid(text));
     return 0;

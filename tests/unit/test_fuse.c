@@ -56,7 +56,6 @@ static void test_data_goes_both_ways(void **state)
     assert_int_equal(st.st_mode & 07777, 0640);
     assert_true(st.st_size == (1LL << 33) + (off_t)sizeof(big));
     client_fini(&c);
-    (void)state;
 }
 
 static void test_append_truncate_seek(void **state)
@@ -91,7 +90,6 @@ static void test_append_truncate_seek(void **state)
     struct fuse_fsync_in sync = {.fh = fh};
     assert_int_equal(client_call(&c, FUSE_FSYNC, node, &sync, sizeof(sync), NULL, 0), 0);
     client_fini(&c);
-    (void)state;
 }
 
 static void test_copies(void **state)
@@ -115,7 +113,6 @@ static void test_copies(void **state)
     assert_int_equal(client_read(&c, to, fh_to, 0, 20), 9);
     assert_memory_equal(c.rep, "\00023456789", 9);
     client_fini(&c);
-    (void)state;
 }
 
 static void test_tmpfile_and_its_name(void **state)
@@ -142,7 +139,6 @@ static void test_tmpfile_and_its_name(void **state)
     assert_int_equal(again.nodeid, e.nodeid);
     assert_int_equal(again.attr.size, 1);
     client_fini(&c);
-    (void)state;
 }
 
 /* --- names ----------------------------------------------------------------------------------- */
@@ -174,7 +170,6 @@ static void test_rename_with_all_flags(void **state)
     plain.newdir = 999;
     assert_int_equal(client_name(&c, FUSE_RENAME, ROOT, &plain, sizeof(plain), "b", "x"), -ESTALE);
     client_fini(&c);
-    (void)state;
 }
 
 static void test_links(void **state)
@@ -202,7 +197,6 @@ static void test_links(void **state)
     in.oldnodeid = ROOT;
     assert_int_equal(client_name(&c, FUSE_LINK, ROOT, &in, sizeof(in), "dir", NULL), -EPERM);
     client_fini(&c);
-    (void)state;
 }
 
 static void test_unlinked_files_live_on(void **state)
@@ -224,7 +218,6 @@ static void test_unlinked_files_live_on(void **state)
     client_forget(&c, node, 1);
     assert_int_equal(client_getattr(&c, node, &a), -ESTALE);
     client_fini(&c);
-    (void)state;
 }
 
 /* --- directories ----------------------------------------------------------------------------- */
@@ -274,7 +267,6 @@ static void test_directories_are_read_whole(void **state)
     assert_int_equal(count_entries(&c, ROOT, FUSE_READDIRPLUS, false), FILES);
     assert_int_equal(count_entries(&c, ROOT, FUSE_READDIRPLUS, true), FILES);
     client_fini(&c);
-    (void)state;
 }
 
 /* The entries behind the first n bytes of the last reply, by name; returns how many. */
@@ -341,7 +333,6 @@ static void test_opening_brings_entries(void **state)
     assert_int_equal(client_call(&c, FUSE_OPENDIR, ROOT, &in, sizeof(in), NULL, 0), 0);
     assert_int_equal(c.rep_len, sizeof(out));
     client_fini(&c);
-    (void)state;
 }
 
 /* A guest that leaves no room reads the directory as it is then, not as it was when it was opened. */
@@ -360,7 +351,6 @@ static void test_opening_reads_nothing(void **state)
     assert_int_equal(client_call(&c, FUSE_READDIRPLUS, ROOT, &read, sizeof(read), NULL, 0), 0);
     assert_int_equal(entries_behind(&c, 0, nodes), 2);
     client_fini(&c);
-    (void)state;
 }
 
 /* However little room there is, and however few inodes and descriptors. */
@@ -388,7 +378,6 @@ static void test_entries_ahead_within_limits(void **state)
     assert_int_equal(client_call(&c, FUSE_INIT, 0, &init, sizeof(init), NULL, 0), 0);
     assert_int_equal(client_lookup(&c, ROOT, "f4", &e), 0);
     client_fini(&c);
-    (void)state;
 }
 
 static void test_looking_up_brings_others(void **state)
@@ -440,7 +429,6 @@ static void test_looking_up_brings_others(void **state)
     assert_int_equal(client_lookup(&c, ROOT, "f4", &e), 0);
     assert_int_equal(c.rep_len, sizeof(e));
     client_fini(&c);
-    (void)state;
 }
 
 /* --- owners ---------------------------------------------------------------------------------- */
@@ -486,7 +474,6 @@ static void test_owners_are_the_guests(void **state)
         assert_int_equal(getxattr(path, "user.msb.override_stat", value, sizeof(value)), -1);
     }
     client_fini(&c);
-    (void)state;
 }
 
 /* As root, and if asked for: the host's files have the owners and bits that the guest gives them. */
@@ -532,7 +519,6 @@ static void test_real_owners(void **state)
     assert_int_equal(client_lookup(&c, ROOT, "f", &e), 0);
     assert_int_equal(e.attr.uid, 5);
     client_fini(&c);
-    (void)state;
 }
 
 /* What another sandbox, or the host, changes is seen although owners are remembered. */
@@ -578,7 +564,6 @@ static void test_owners_change_behind_our_back(void **state)
     assert_int_equal(client_getattr(&c, node, &a), 0);
     assert_int_equal(a.gid, c.gid);
     client_fini(&c);
-    (void)state;
 }
 
 static void test_new_files_belong_to_their_maker(void **state)
@@ -608,7 +593,6 @@ static void test_new_files_belong_to_their_maker(void **state)
     assert_int_equal(e.attr.uid, 1000);
     assert_int_equal(client_name(&c, FUSE_UNLINK, dir, NULL, 0, "s", NULL), 0);
     client_fini(&c);
-    (void)state;
 }
 
 /* --- extended attributes --------------------------------------------------------------------- */
@@ -645,7 +629,6 @@ static void test_extended_attributes(void **state)
     assert_int_equal(client_name(&c, FUSE_REMOVEXATTR, e.nodeid, NULL, 0, "user.mark", NULL),
                      -ENODATA);
     client_fini(&c);
-    (void)state;
 }
 
 /* --- one file -------------------------------------------------------------------------------- */
@@ -673,7 +656,6 @@ static void test_a_single_file(void **state)
     struct fuse_rename_in in = {.newdir = ROOT};
     assert_int_equal(client_name(&c, FUSE_RENAME, ROOT, &in, sizeof(in), "one", "two"), -EROFS);
     client_fini(&c);
-    (void)state;
 }
 
 /* --- limits ---------------------------------------------------------------------------------- */
@@ -709,7 +691,6 @@ static void test_descriptors_are_found_again(void **state)
     assert_int_equal(d.nodeid, e[3].nodeid);
     assert_int_equal(client_open(&c, e[3].nodeid, O_RDONLY, &fh), 0);
     client_fini(&c);
-    (void)state;
 }
 
 static void test_the_host_may_turn_directories_around(void **state)
@@ -732,7 +713,6 @@ static void test_the_host_may_turn_directories_around(void **state)
     assert_int_equal(client_getattr(&c, a.nodeid, &attr), -ESTALE);
     assert_int_equal(client_getattr(&c, b.nodeid, &attr), -ESTALE);
     client_fini(&c);
-    (void)state;
 }
 
 static void test_quota(void **state)
@@ -764,7 +744,6 @@ static void test_quota(void **state)
     assert_int_equal(client_create(&c, ROOT, "g", O_RDWR, 0600, &node2, &fh2), 0);
     assert_int_equal(client_write(&c, node2, fh2, 0, mib, 1 << 20), 1 << 20);
     client_fini(&c);
-    (void)state;
 }
 
 /* What is there at the start counts, however deep a guest has put it. */
@@ -795,7 +774,6 @@ static void test_quota_reaches_everything(void **state)
     uint64_t used = (st.st.blocks - st.st.bfree) * st.st.frsize;
     assert_in_range(used, 2 * DEPTH * BYTES, 2 * DEPTH * BYTES + DEPTH * 8192);
     client_fini(&c);
-    (void)state;
 }
 
 /* The guest keeps its pages of a file that nobody has changed, and no others. */
@@ -831,7 +809,6 @@ static void test_caches(void **state)
     memcpy(&out, c.rep, sizeof(out));
     assert_true(out.open_flags & FOPEN_DIRECT_IO);
     client_fini(&c);
-    (void)state;
 }
 
 static void add_tree(struct fuse_client *c, const char *name, int expected)
@@ -895,7 +872,6 @@ static void test_several_trees(void **state)
         assert_int_equal(fuse_tree_add(c.s, name, fd), i < FUSE_TREES_MAX ? 0 : -ENOSPC);
     }
     client_fini(&c);
-    (void)state;
 }
 
 /* What several trees have in common stays until the last of them goes. */
@@ -935,7 +911,6 @@ static void test_what_trees_share(void **state)
     assert_int_equal(client_getattr(&c, e.nodeid, &attr), -ESTALE);
     assert_int_equal(client_getattr(&c, b.nodeid, &attr), -ESTALE);
     client_fini(&c);
-    (void)state;
 }
 
 int main(void)

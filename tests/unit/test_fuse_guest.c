@@ -68,7 +68,6 @@ static void test_references_go_with_the_name(void **state)
     client_forget(&c, f, 1); /* of nothing */
     assert_int_equal(client_getattr(&c, f, &a), -ESTALE);
     client_fini(&c);
-    (void)state;
 }
 
 /* Whatever else there is of an object: then it stays until it is forgotten. */
@@ -113,7 +112,6 @@ static void test_references_that_are_not_all(void **state)
     assert_int_equal(unlinkat(c.dir_fd, "d/f", 0), 0);
     assert_false(gives_up(&c, FUSE_RMDIR, ROOT, "d", d, 1));
     client_fini(&c);
-    (void)state;
 }
 
 static void test_references_stay_with_a_name_that_stays(void **state)
@@ -140,7 +138,6 @@ static void test_references_stay_with_a_name_that_stays(void **state)
     c.room = 1 << 20;
     assert_int_equal(client_getattr(&c, f, &a), 0);
     client_fini(&c);
-    (void)state;
 }
 
 /* Behind `head` bytes of the last reply. */
@@ -177,7 +174,6 @@ static void test_a_directory_comes_with_what_is_made(void **state)
     assert_int_equal(client_name(&c, FUSE_CREATE, d, &create, sizeof(create), "g", NULL), 0);
     assert_int_equal(c.rep_len, both); /* there was no room for all of them */
     client_fini(&c);
-    (void)state;
 }
 
 /* From here on the host is one that does not have the call; so this comes last. */
@@ -221,7 +217,6 @@ static void test_owners_on_older_hosts(void **state)
         assert_int_equal(a.gid, 78);
     }
     client_fini(&c);
-    (void)state;
 }
 
 int main(void)

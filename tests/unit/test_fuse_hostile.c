@@ -69,7 +69,6 @@ static void test_h19_names(void **state)
     assert_int_equal(lstat(outside, &st), -1);
     assert_int_equal(fstatat(c.dir_fd, "f", &st, 0), 0);
     client_fini(&c);
-    (void)state;
 }
 
 /* What comes behind the last name, or behind a NUL in it, counts for nothing. */
@@ -90,7 +89,6 @@ static void test_h19_bytes_behind_names(void **state)
     assert_int_equal(fstatat(c.dir_fd, "evil", &st, 0), -1);
     assert_int_equal(fstatat(c.dir_fd, "../evil", &st, 0), -1);
     client_fini(&c);
-    (void)state;
 }
 
 static void test_h20_numbers_that_lead_nowhere(void **state)
@@ -130,7 +128,6 @@ static void test_h20_numbers_that_lead_nowhere(void **state)
     assert_int_equal(client_read(&c, ROOT, out.fh, 0, 10), -EBADF);
     assert_int_equal(client_release(&c, ROOT, out.fh), -EBADF);
     client_fini(&c);
-    (void)state;
 }
 
 /* Once closed, a number leads nowhere, also when its place is taken by another file. */
@@ -155,7 +152,6 @@ static void test_h20_released_twice(void **state)
     assert_int_equal(client_call(&c, FUSE_RELEASEDIR, ROOT, &end, sizeof(end), NULL, 0), 0);
     assert_int_equal(client_call(&c, FUSE_RELEASEDIR, ROOT, &end, sizeof(end), NULL, 0), -EBADF);
     client_fini(&c);
-    (void)state;
 }
 
 static void test_h21_lengths(void **state)
@@ -189,7 +185,6 @@ static void test_h21_lengths(void **state)
         assert_int_equal(r, room < 96 ? 16 : 96);
     }
     client_fini(&c);
-    (void)state;
 }
 
 static void test_h22_offsets(void **state)
@@ -217,7 +212,6 @@ static void test_h22_offsets(void **state)
     assert_int_equal(client_write(&c, node, fh, 0, "abc", 3), 3);
     assert_int_equal(client_read(&c, node, fh, 0, UINT32_MAX), 3);
     client_fini(&c);
-    (void)state;
 }
 
 static void test_h23_things_not_to_make_or_open(void **state)
@@ -260,7 +254,6 @@ static void test_h23_things_not_to_make_or_open(void **state)
     assert_int_equal(stat("/etc/passwd", &st), 0);
     assert_int_equal(st.st_mode & 0777, 0644);
     client_fini(&c);
-    (void)state;
 }
 
 /* By whatever request they come, set-ID bits stay in what the guest is told. */
@@ -286,7 +279,6 @@ static void test_h23_set_id_bits(void **state)
             fail_msg("%s has mode %o", names[i], st.st_mode);
     }
     client_fini(&c);
-    (void)state;
 }
 
 static void test_h23_attributes_of_the_system(void **state)
@@ -320,7 +312,6 @@ static void test_h23_attributes_of_the_system(void **state)
     lie.size = UINT32_MAX;
     assert_int_equal(client_name(&c, FUSE_SETXATTR, node, &lie, 8, "user.x", "v"), -E2BIG);
     client_fini(&c);
-    (void)state;
 }
 
 static void test_h24_hoarding(void **state)
@@ -361,7 +352,6 @@ static void test_h24_hoarding(void **state)
         open_fds += fcntl(fd, F_GETFD) >= 0;
     assert_in_range(open_fds, 1, 40);
     client_fini(&c);
-    (void)state;
 }
 
 /* Locks are the guest's own: there is none on the host, however many it asks for. */
@@ -381,7 +371,6 @@ static void test_h24_locks(void **state)
                          -ENOSYS);
     }
     client_fini(&c);
-    (void)state;
 }
 
 /* Deeper than any path, with few descriptors: every level can be reached, and it can be removed. */
@@ -404,7 +393,6 @@ static void test_h24_deep_directories(void **state)
     struct fuse_rename_in in = {.newdir = dir};
     assert_int_equal(client_name(&c, FUSE_RENAME, ROOT, &in, sizeof(in), "d", "x"), -EINVAL);
     client_fini(&c);
-    (void)state;
 }
 
 /* --- the host at work at the same time ------------------------------------------------------- */
@@ -482,7 +470,6 @@ static void test_h25_links_put_in_its_way(void **state)
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(outside), 0);
     client_fini(&c);
-    (void)state;
 }
 
 /* --- read-only ------------------------------------------------------------------------------- */
@@ -520,7 +507,6 @@ static void test_h26_read_only(void **state)
     assert_int_equal(client_open(&c, e.nodeid, O_RDONLY, &fh), 0);
     assert_int_equal(client_write(&c, e.nodeid, fh, 0, "x", 1), -EBADF);
     client_fini(&c);
-    (void)state;
 }
 
 static void test_nothing_before_init(void **state)
@@ -539,7 +525,6 @@ static void test_nothing_before_init(void **state)
     client_hello(&c);
     assert_int_equal(client_getattr(&c, ROOT, &a), 0);
     client_fini(&c);
-    (void)state;
 }
 
 int main(void)

@@ -38,7 +38,6 @@ static void files(void **state)
 {
     static char content[200000]; /* more than one read */
     struct digest all, d;
-    (void)state;
     for (size_t i = 0; i < sizeof(content); i++)
         content[i] = (char)(i / 1000);
     all = digest_of(content, sizeof(content));
@@ -78,7 +77,6 @@ static void refuse_manifest(const char *doc, const char *why)
 
 static void manifests(void **state)
 {
-    (void)state;
     struct oci_manifest m =
         manifest(MANIFEST(CONFIG_DESC, GZIP_DESC
                           "," DESC(OCI "layer.v1.tar+zstd", D3, "9223372036854775807") "," DESC(
@@ -105,7 +103,6 @@ static void manifests(void **state)
 
 static void bad_manifests(void **state)
 {
-    (void)state;
     refuse_manifest("", "not valid JSON");
     refuse_manifest("[]", "not a JSON object");
     refuse_manifest("{}", "neither a manifest nor an index");
@@ -154,7 +151,6 @@ static void bad_manifests(void **state)
 /* What the JSON itself may not be. */
 static void bad_json(void **state)
 {
-    (void)state;
     refuse_manifest("{\"layers\":[],\"layers\":[]}", "duplicate object key");
     refuse_manifest("{\"mediaType\":\"a\\u0000b\"}", "not valid JSON");
     refuse_manifest("{\"a\":\"\xff\"}", "not valid JSON");
@@ -192,7 +188,6 @@ static void bad_json(void **state)
 
 static void layer_count(void **state)
 {
-    (void)state;
     for (int n = OCI_LAYERS_MAX; n <= OCI_LAYERS_MAX + 1; n++) {
         struct buf b;
         buf_init(&b, 1 << 20);
@@ -213,7 +208,6 @@ static void layer_count(void **state)
 
 static void kinds(void **state)
 {
-    (void)state;
     static const struct {
         const char *doc;
         int r;
@@ -240,7 +234,6 @@ static void kinds(void **state)
 
 static void platforms(void **state)
 {
-    (void)state;
     static const struct {
         const char *in, *out;
     } t[] = {
@@ -309,7 +302,6 @@ static void pick(const char *doc, const char *platform, const char *want, const 
 
 static void picks(void **state)
 {
-    (void)state;
     const char *usual = INDEX(ENTRY(D1, ON("linux", "amd64")) "," ENTRY(
         D2, ON3("linux", "arm64", "v8")) "," ENTRY(D3, ON("unknown", "unknown")));
     pick(usual, "linux/amd64", D1, NULL);
@@ -345,7 +337,6 @@ static void picks(void **state)
 
 static void indexes(void **state)
 {
-    (void)state;
     const char *doc = INDEX(ENTRY(
         D1, ",\"annotations\":{\"org.opencontainers.image.ref.name\":\"3\","
             "\"io.containerd.image.name\":\"docker.io/library/alpine:3\"}") "," ENTRY(D2, ""));
@@ -387,7 +378,6 @@ static void indexes(void **state)
 
 static void configs(void **state)
 {
-    (void)state;
     const char *doc =
         "{\"architecture\":\"x86_64\",\"os\":\"linux\",\"created\":\"2026-01-02T03:04:05.6Z\","
         "\"config\":{\"Env\":[\"A=b=c\",\"=x\",\"NOVALUE\",\"E=\"],\"Entrypoint\":[\"/e\",\"\"],"
@@ -432,7 +422,6 @@ static void configs(void **state)
 
 static void bad_configs(void **state)
 {
-    (void)state;
     static const struct {
         const char *doc, *why;
     } t[] = {
@@ -473,7 +462,6 @@ static void bad_configs(void **state)
 
 static void together(void **state)
 {
-    (void)state;
     const char *doc = "{\"os\":\"linux\",\"architecture\":\"arm64\"," ROOTFS "}";
     struct oci_manifest one = manifest(MANIFEST(CONFIG_DESC, GZIP_DESC));
     struct oci_manifest two = manifest(MANIFEST(CONFIG_DESC, GZIP_DESC "," GZIP_DESC));
@@ -499,7 +487,6 @@ static void together(void **state)
 
 static void changes(void **state)
 {
-    (void)state;
     static const char *const lines[] = {
         "CMD [\"a\", \"b c\"]",
         "entrypoint run me",
@@ -531,7 +518,6 @@ static void changes(void **state)
 
 static void bad_changes(void **state)
 {
-    (void)state;
     static const struct {
         const char *line, *why;
     } bad[] = {

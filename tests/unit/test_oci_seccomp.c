@@ -77,7 +77,6 @@ static uint32_t ask(const struct program *p, int number, uint64_t first, uint64_
 static void test_plain(void **state)
 {
     struct program p;
-    (void)state;
     compile(&p, "{\"defaultAction\": \"SCMP_ACT_ERRNO\", \"defaultErrnoRet\": 13, \"syscalls\": ["
                 "{\"names\": [\"read\", \"write\", \"open\", \"close\", \"openat2\", \"nothing\"],"
                 " \"action\": \"SCMP_ACT_ALLOW\"},"
@@ -110,7 +109,6 @@ static void test_comparisons(void **state)
                                      0x100000003, 0x200000000, 0x200000002, UINT64_MAX};
     static const char *const rules[] = {RULE("EQ"), RULE("NE"), RULE("GT"),       RULE("GE"),
                                         RULE("LT"), RULE("LE"), RULE("MASKED_EQ")};
-    (void)state;
     for (size_t r = 0; r < ARRAY_LEN(rules); r++) {
         struct program p;
         compile(&p, rules[r]);
@@ -130,7 +128,6 @@ static void test_comparisons(void **state)
 static void test_several(void **state)
 {
     struct program p;
-    (void)state;
     compile(&p, "{\"defaultAction\": \"SCMP_ACT_ERRNO\", \"syscalls\": ["
                 "{\"names\": [\"dup\", \"kill\"], \"action\": \"SCMP_ACT_ALLOW\", \"args\": ["
                 "{\"index\": 0, \"value\": 1, \"op\": \"SCMP_CMP_EQ\"},"
@@ -151,7 +148,6 @@ static void test_several(void **state)
 static void test_one_argument_twice(void **state)
 {
     struct program p;
-    (void)state;
     compile(&p, "{\"defaultAction\": \"SCMP_ACT_ERRNO\", \"syscalls\": ["
                 "{\"names\": [\"dup\"], \"action\": \"SCMP_ACT_ALLOW\", \"args\": ["
                 "{\"index\": 0, \"value\": 1, \"op\": \"SCMP_CMP_EQ\"},"
@@ -170,7 +166,6 @@ static void test_too_large(void **state)
     struct err e = {0};
     size_t size;
     void *code;
-    (void)state;
     AUTO_FREE char *text = malloc(1 << 20);
     char *at = text + sprintf(text, "{\"defaultAction\": \"SCMP_ACT_ALLOW\", \"syscalls\": [");
     for (int i = 0; i < 2000; i++)

@@ -101,7 +101,6 @@ static void check_vector(const struct vector *v)
 
 static void test_published_signatures(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < ARRAY_LEN(vectors); i++)
         check_vector(&vectors[i]);
 }
@@ -163,7 +162,6 @@ static void test_requests_are_signed_again(void **state)
     "Credential=NONE/20150830/r/" service "/aws4_request, SignedHeaders=" names \
     ", Signature=0\r\n"
     const char *why;
-    (void)state;
     for (size_t i = 0; i < ARRAY_LEN(vectors); i++)
         resign_vector(&vectors[i]);
     assert_int_equal(resign_text(SIGNED("s3", "host") "Content-Length: 3\r\n", NULL, &why),
@@ -187,7 +185,6 @@ static void test_requests_are_signed_again(void **state)
 /* '=' sorts after '-': whole pairs must not be compared as text. */
 static void test_queries_are_sorted_by_name(void **state)
 {
-    (void)state;
     AUTO_STRLIST struct strlist q = {0};
     AUTO_BUF struct buf out;
     buf_init(&out, 4096);
@@ -215,7 +212,6 @@ static int parse(const char *text, char *out, size_t size)
 
 static void test_xml(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *is; /* NULL = refused */
     } docs[] = {
@@ -261,7 +257,6 @@ static void test_xml(void **state)
 
 static void test_paths(void **state)
 {
-    (void)state;
     char name[300] = "";
     static const char *const good[] = {"a", "a/b", ".git/HEAD", "..a", "a/.msb/x", "\xc3\xa4 b"};
     static const char *const bad[] = {"",       "/a",   "a/",    "a//b",  ".",
@@ -279,7 +274,6 @@ static void test_paths(void **state)
 
 static void test_urls(void **state)
 {
-    (void)state;
     static const struct {
         const char *url, *bucket, *prefix; /* NULL = refused */
     } urls[] = {{"s3://bucket", "bucket", ""},
@@ -308,7 +302,6 @@ static void test_urls(void **state)
 
 static void test_keys(void **state)
 {
-    (void)state;
     static const char file[] = "# mine\n[default]\naws_access_key_id = A\n"
                                "aws_secret_access_key=B/+=\r\n\n[profile two]\n"
                                "aws_access_key_id=C\naws_secret_access_key=D\n"
@@ -343,7 +336,6 @@ static void test_keys(void **state)
 
 static void test_manifest(void **state)
 {
-    (void)state;
     static const char text[] =
         "{\"version\":1,\"entries\":{"
         "\"b/f\":{\"type\":\"file\",\"mode\":493,\"size\":3,\"mtime_ns\":5,\"sha256\":\"" SHA
@@ -378,7 +370,6 @@ static void test_manifest(void **state)
 /* A bucket can hold both "a" and "a/b"; a directory tree cannot. */
 static void test_implied_directories(void **state)
 {
-    (void)state;
     AUTO_S3_TREE struct s3_tree t = {0};
     struct s3_entry file = {.kind = S3_KIND_FILE, .mode = 0644, .sha = SHA};
     static const char *const paths[] = {"a", "a-b", "a/b", "c/d/e", "c/d/f", "c/g", "h", "h/i"};
@@ -399,7 +390,6 @@ static void test_implied_directories(void **state)
 
 static void test_names_with_quotes(void **state)
 {
-    (void)state;
     static const char path[] = "a\"b\\c\\/\u00fc";
     AUTO_S3_TREE struct s3_tree t = {0}, again = {0};
     struct s3_entry file = {.kind = S3_KIND_FILE,
@@ -424,7 +414,6 @@ static void test_names_with_quotes(void **state)
 /* What we wrote is read in one pass, and says the same as to the library, wherever it is damaged. */
 static void test_two_ways_to_read(void **state)
 {
-    (void)state;
     AUTO_S3_TREE struct s3_tree t = {0};
     static char id[] = "0a-b";
     const struct s3_entry v[] = {
@@ -474,7 +463,6 @@ static void add_side(struct s3_tree *t, char c)
 
 static void test_decisions(void **state)
 {
-    (void)state;
     static const struct {
         const char *sides; /* base, local, remote */
         enum s3_action action;
@@ -505,8 +493,6 @@ static void test_decisions(void **state)
 
 static void ignore_warning(void *ctx, const char *text)
 {
-    (void)ctx;
-    (void)text;
 }
 
 static void put_thing(int dir, const char *name, bool link, const char *what)
@@ -521,7 +507,6 @@ static void put_thing(int dir, const char *name, bool link, const char *what)
 static void test_young_things(void **state)
 {
     char root[] = "/tmp/msb-s3-XXXXXX";
-    (void)state;
     assert_non_null(mkdtemp(root));
     AUTO_CLOSE int at = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (int i = 0; i < 8; i++) {
@@ -581,7 +566,6 @@ static void test_two_looks(void **state)
     struct ignore rules = {0};
     struct stat st;
     AUTO_S3_TREE struct s3_tree base = {0}, remote = {0}, t = {0};
-    (void)state;
     assert_non_null(mkdtemp(root));
     AUTO_CLOSE int at = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_true(mkdirat(at, "d", 0700) == 0 && mkdirat(at, "secret", 0700) == 0);

@@ -14,8 +14,7 @@
  * arguments by value are looked at: no path, no address. A kernel that asks out of turn gets what
  * its turn is and hurts itself.
  */
-#ifndef MSB_ENGINE_UML_DESK_H
-#define MSB_ENGINE_UML_DESK_H
+#pragma once
 
 #include "engine/engine.h"
 
@@ -44,5 +43,3 @@ int desk_watch(struct desk *d, pid_t kernel);
 int desk_note_stub(struct desk *d, pid_t pid);
 struct answer desk_answer(struct desk *d, int listener, uint64_t id,
                           const struct seccomp_data *call);
-
-#endif

@@ -7,8 +7,7 @@
  * tmpfs that holds the guest's memory, and so limits it), no network, no capabilities, a strict
  * seccomp filter, and no descriptors but those named here.
  */
-#ifndef MSB_ENGINE_UML_TREE_H
-#define MSB_ENGINE_UML_TREE_H
+#pragma once
 
 #include "engine/engine.h"
 
@@ -31,5 +30,3 @@ struct uml_tree {
 int uml_tree_start(struct uml_tree *t, const struct engine_params *p, char *const argv[],
                    bool traced, struct err *e);
 void uml_device_path(size_t i, char out[16]);
-
-#endif

@@ -28,8 +28,7 @@
  * A filter's question names the process and has the arguments by value, so no answer can be
  * undermined by changing memory after the fact.
  */
-#ifndef MSB_ENGINE_UML_WARDEN_H
-#define MSB_ENGINE_UML_WARDEN_H
+#pragma once
 
 #include "engine/uml/desk.h"
 
@@ -55,5 +54,3 @@ struct warden_params {
 
 /* Answers questions until the kernel ends; then ends the calling process as the kernel ended. */
 void __attribute__((noreturn)) warden_main(const struct warden_params *p);
-
-#endif
