@@ -163,7 +163,8 @@ static void name_gone(struct fuse_server *s, const struct stat *st)
 
 /* A guest may say, behind the name, that nothing in it uses the object: it has only so many references to
  * that number, and gives them up with the name. Then nothing has to be kept for what comes after, if that is
- * its last name and all that we know of it: the inode, or NULL. */
+ * its last name and all that we know of it: the inode, or NULL. A guest that has none has nothing to give
+ * up, and an inode may end with what is read ahead. */
 static struct inode *given_up(struct fuse_server *s, const struct call *c, const struct stat *st)
 {
     struct fuse_forget_one last;
@@ -174,7 +175,7 @@ static struct inode *given_up(struct fuse_server *s, const struct call *c, const
         return NULL;
     memcpy(&last, behind, sizeof(last));
     struct inode *i = inode_get(s, last.nodeid);
-    if (!i || i != inode_known(s, st) || i->lookups != last.nlookup ||
+    if (!i || i->lookups == 0 || i->lookups != last.nlookup || i != inode_known(s, st) ||
         (st->st_nlink > 1 && !S_ISDIR(st->st_mode)))
         return NULL;
     if (s->ahead.inode == i)

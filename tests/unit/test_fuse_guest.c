@@ -114,6 +114,30 @@ static void test_references_that_are_not_all(void **state)
     client_fini(&c);
 }
 
+/* One that is forgotten already is kept by what the server itself has of it only: what it reads ahead. */
+static void test_references_that_are_none(void **state)
+{
+    struct fuse_client c;
+    struct fuse_attr a;
+    struct fuse_entry_out e;
+    uint64_t d;
+    client_init(&c, NULL);
+    c.ahead = true;
+    assert_int_equal(client_mkdir(&c, ROOT, "d", 0755, &d), 0);
+    assert_int_equal(mkdirat(c.dir_fd, "d/e", 0755), 0);
+    assert_int_equal(client_lookup(&c, d, "e", &e), 0);
+    assert_int_equal(unlinkat(c.dir_fd, "d/e", AT_REMOVEDIR), 0);
+    client_forget(&c, e.nodeid, 1);
+    client_forget(&c, d, 1);
+    assert_int_equal(client_getattr(&c, d, &a), 0);
+    assert_false(gives_up(&c, FUSE_RMDIR, ROOT, "d", d, 0));
+    assert_false(is_there(&c, "d"));
+    uint64_t other = make(&c, ROOT, "other");
+    assert_int_equal(client_getattr(&c, other, &a), 0);
+    client_fini(&c);
+    (void)state;
+}
+
 static void test_references_stay_with_a_name_that_stays(void **state)
 {
     struct fuse_client c;
@@ -224,6 +248,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_references_go_with_the_name),
         cmocka_unit_test(test_references_that_are_not_all),
+        cmocka_unit_test(test_references_that_are_none),
         cmocka_unit_test(test_references_stay_with_a_name_that_stays),
         cmocka_unit_test(test_a_directory_comes_with_what_is_made),
         cmocka_unit_test(test_owners_on_older_hosts),
