@@ -632,6 +632,18 @@ static int spawn(struct cargo *c, int *ret_report, struct err *e)
     return r;
 }
 
+/* The monitor has ended when this returns, so that another one can be started at once. */
+static void end_monitor(int *report_fd)
+{
+    struct monitor_report ignored;
+    if (*report_fd < 0)
+        return;
+    (void)shutdown(*report_fd, SHUT_WR);
+    while (packet_receive(*report_fd, &ignored, sizeof(ignored)) > 0)
+        ;
+    close_fd(report_fd);
+}
+
 /* In the jail that is wanted. *refused becomes true where the host refuses it; there may be a
  * report of that then, too. */
 static int launch_in(bool reduced, struct launch *l, const struct store *s, int dirfd,
@@ -677,13 +689,13 @@ static int launch_in(bool reduced, struct launch *l, const struct store *s, int 
     r = await_helpers(&c, r, e);
     if (r == 0 && !c.refused)
         r = await_shares(&c, e);
-    if (r < 0)
-        close_fd(&l->report_fd); /* the monitor ends */
     if (r == 0 && !c.refused) {
         l->intercept = c.intercept;
         c.intercept = (struct intercept){.teller = {.fd = -1}};
     }
     cargo_close(&c);
+    if (r < 0)
+        end_monitor(&l->report_fd);
     *refused = c.refused;
     l->n_cpus = c.p.n_cpus;
     l->reduced = reduced;

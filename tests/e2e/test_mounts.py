@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import stat
@@ -299,6 +300,25 @@ def test_a_server_that_dies_takes_its_sandbox_along(msb, share):
     assert state["status"] == "Crashed"
     assert "serves one of its mounts died" in msb.ok("inspect", "b")
     assert sh(msb, "b", "ls -d /w") == "/w\n"  # which starts it anew
+
+
+def test_a_server_that_cannot_serve_ends_the_start(msb, share):
+    """It says so while the guest boots already. Nothing of that start is left when it is reported."""
+
+    def few():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+
+    p = msb("create", "-n", "new", "-v", f"{share}:/mnt", preexec_fn=few)
+    assert p.returncode == 1 and b"open files" in p.stderr
+    assert not (msb.home / "sandboxes/new").exists()
+    msb.create("box", "-v", f"{share}:/mnt")
+    msb.ok("stop", "box")
+    for _ in range(10):
+        p = msb("start", "box", preexec_fn=few)
+        assert p.returncode == 1 and b"open files" in p.stderr, p.stderr
+        assert msb.monitor_pid("box") is None
+    msb.ok("start", "box")
+    assert sh(msb, "box", "ls -A /mnt") == ""
 
 
 # --- the command line -----------------------------------------------------------------------------
