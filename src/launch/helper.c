@@ -27,7 +27,7 @@ struct report {
 };
 
 enum { SOCK = 3 };    /* the number that the helper's end gets */
-enum { REFUSED = 2 }; /* exit code of a stage that got no namespaces */
+enum { REFUSED = 2 }; /* exit code of one that got no namespaces */
 
 void helper_report(int sock, const struct err *e)
 {
@@ -153,10 +153,14 @@ helper_stage(helper_main run, void *arg, int dir_fd, bool reduced, int sock)
     pid_t helper = fork();
     if (helper > 0)
         _exit(0);
-    /* A network namespace takes as long as all the others; nobody waits for this process any more. */
-    if (helper < 0 || (!reduced && unshare(CLONE_NEWNET) < 0)) {
-        err_sys(&e, errno, helper < 0 ? "cannot start a process" : "cannot leave the network");
+    if (helper < 0) {
+        err_sys(&e, errno, "cannot start a process");
         helper_fail(SOCK, &e);
+    }
+    /* A network namespace takes as long as all the others; nobody waits for this process any more. */
+    if (!reduced && unshare(CLONE_NEWNET) < 0) {
+        err_sys(&e, errno, "cannot leave the network");
+        refuse(SOCK, &e);
     }
     run(SOCK, arg);
     _exit(1);
@@ -194,16 +198,15 @@ int helper_placed(int fd, pid_t stage, const char *what, bool *refused, struct e
     return process_wait(stage) == 0 ? 0 : receive_report(fd, what, refused, e);
 }
 
-int helper_ready(int fd, const char *what, struct err *e)
+int helper_ready(int fd, const char *what, bool *refused, struct err *e)
 {
-    bool refused = false; /* that would have been said by now */
-    return receive_report(fd, what, &refused, e);
+    return receive_report(fd, what, refused, e);
 }
 
 int helper_wait(int fd, pid_t stage, const char *what, bool *refused, struct err *e)
 {
     int r = helper_placed(fd, stage, what, refused, e);
-    return r < 0 ? r : helper_ready(fd, what, e);
+    return r < 0 ? r : helper_ready(fd, what, refused, e);
 }
 
 int helper_reap(pid_t stage, const char *what, bool *refused, struct err *e)

@@ -27,9 +27,10 @@ int helper_start(helper_main run, void *arg, int dir_fd, bool reduced, int *ret_
 /* Waits until it is ready, or says why it is not. The message calls it "the process that WHAT".
  * *refused becomes true if the host refuses it namespaces. */
 int helper_wait(int fd, pid_t stage, const char *what, bool *refused, struct err *e);
-/* The same in two steps: waits until it has its namespaces; then until it is ready. */
+/* The same in two steps: waits until it has its namespaces, but for that of the network; then until it has
+ * that, too, and is ready. */
 int helper_placed(int fd, pid_t stage, const char *what, bool *refused, struct err *e);
-int helper_ready(int fd, const char *what, struct err *e);
+int helper_ready(int fd, const char *what, bool *refused, struct err *e);
 /* The same for one that reports in another way: waits until it has its namespaces. */
 int helper_reap(pid_t stage, const char *what, bool *refused, struct err *e);
 

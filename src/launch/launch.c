@@ -442,11 +442,12 @@ static int await_helpers(struct cargo *c, int r, struct err *e)
 }
 
 /* They enter their roots, which takes long, while the guest boots. */
-static int await_shares(const struct cargo *c, struct err *e)
+static int await_shares(struct cargo *c, struct err *e)
 {
     int r = 0;
     for (size_t i = 0; r == 0 && i < c->p.n_shares; i++)
-        r = share_ready(c->p.share_fd[i], e);
+        r = share_ready(c->p.share_fd[i], &c->refused, e);
+    c->refused |= r == -EPERM;
     return r;
 }
 

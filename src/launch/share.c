@@ -419,7 +419,7 @@ int share_placed(int fd, pid_t stage, bool *refused, struct err *e)
     return helper_placed(fd, stage, does, refused, e);
 }
 
-int share_ready(int fd, struct err *e)
+int share_ready(int fd, bool *refused, struct err *e)
 {
-    return helper_ready(fd, does, e);
+    return helper_ready(fd, does, refused, e);
 }

@@ -39,4 +39,4 @@ int share_gate(int fd, int sock);
 /* Waits until it has its namespaces, or says why it has not. */
 int share_placed(int fd, pid_t stage, bool *refused, struct err *e);
 /* After that: waits until it is ready to serve, or says why it is not. */
-int share_ready(int fd, struct err *e);
+int share_ready(int fd, bool *refused, struct err *e);

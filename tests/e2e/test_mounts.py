@@ -321,6 +321,19 @@ def test_a_server_that_cannot_serve_ends_the_start(msb, share):
     assert sh(msb, "box", "ls -A /mnt") == ""
 
 
+def test_a_host_that_refuses_network_namespaces_alone(msb, share):
+    """Its server says so late: the guest boots already, and does so once more in the reduced jail."""
+    (share / "f").write_text("here\n")
+    script = 'echo 0 >/proc/sys/user/max_net_namespaces; exec "$0" "$@"'
+    run = ["run", "--rm", "-v", f"{share}:/mnt"]
+    here = {"env": msb.env, "stdin": subprocess.DEVNULL, "capture_output": True, "timeout": 60}
+    p = subprocess.run(["unshare", "-r", "sh", "-ec", script, msb.exe, *run, "--", "cat", "/mnt/f"], **here)
+    assert (p.returncode, p.stdout) == (0, b"here\n") and b"reduced jail" in p.stderr, p.stderr
+    p = subprocess.run(["unshare", "-r", "sh", "-ec", script, msb.exe, *run, "--jail", "full"], **here)
+    assert p.returncode == 1 and b"cannot leave the network" in p.stderr
+    wait_for(lambda: not msb.processes())
+
+
 # --- the command line -----------------------------------------------------------------------------
 
 
