@@ -186,7 +186,11 @@ int helper_start(helper_main run, void *arg, int dir_fd, bool reduced, int *ret_
 static int receive_report(int fd, const char *what, bool *refused, struct err *e)
 {
     struct report rep;
-    if (packet_receive(fd, &rep, sizeof(rep)) != (ssize_t)sizeof(rep))
+    ssize_t k = packet_receive(fd, &rep, sizeof(rep));
+    /* It has ended before it read what it should serve; that is told first, then what it said. */
+    if (k < 0 && errno == ECONNRESET)
+        k = packet_receive(fd, &rep, sizeof(rep));
+    if (k != (ssize_t)sizeof(rep))
         return err_set(e, ECHILD, "the process that %s died during start-up", what);
     rep.text[sizeof(rep.text) - 1] = '\0';
     *refused |= rep.refused;

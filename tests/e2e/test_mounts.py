@@ -329,7 +329,7 @@ def test_a_host_that_refuses_network_namespaces_alone(msb, share):
     here = {"env": msb.env, "stdin": subprocess.DEVNULL, "capture_output": True, "timeout": 60}
     p = subprocess.run(["unshare", "-r", "sh", "-ec", script, msb.exe, *run, "--", "cat", "/mnt/f"], **here)
     assert (p.returncode, p.stdout) == (0, b"here\n") and b"reduced jail" in p.stderr, p.stderr
-    p = subprocess.run(["unshare", "-r", "sh", "-ec", script, msb.exe, *run, "--jail", "full"], **here)
+    p = subprocess.run(["unshare", "-r", "sh", "-ec", script, msb.exe, *run, "--jail", "full", "--", "true"], **here)
     assert p.returncode == 1 and b"cannot leave the network" in p.stderr
     wait_for(lambda: not msb.processes())
 
