@@ -76,11 +76,7 @@ static int complete(struct oci_container *c, const char *pid_file, int sock, pid
         r = err_set(e, ECHILD, "the container's process ended unexpectedly");
     if (r == 0) /* while the guest boots */
         r = pid_file_write(pid_file, c->pid, e);
-    if (r == 0)
-        r = report_receive(sock, number, e);
-    if (r < 0 && pid_file)
-        (void)unlink(pid_file);
-    return r;
+    return r < 0 ? r : report_receive(sock, number, e);
 }
 
 /* Orphans of the booter become ours, and our caller's when we end. */
@@ -141,6 +137,8 @@ static int create_in(const struct oci_create *o, const struct oci_init *in, stru
     if (r == 0 && in->pod)
         r = save_number(c, number, e);
     close_fd(&sock);
+    if (r < 0 && o->pid_file)
+        (void)unlink(o->pid_file);
     if (r < 0 && pid > 0)
         (void)kill(pid, SIGKILL);
     (void)process_wait(booter);

@@ -67,7 +67,8 @@ static int find_pids(const struct oci_runtime *rt, const char *pod, struct conta
         const char *its = json_string_value(json_object_get(one.j, "pod"));
         (void)snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)one.pid);
         c->pids_of = (uint32_t)json_number_value(json_object_get(one.j, "number"));
-        if (strcmp(its ? its : one.id, pod) == 0 && is_same_file(path, c->ns.pids))
+        bool is_made = !its || c->pids_of; /* in the guest; the first has no number */
+        if (is_made && strcmp(its ? its : one.id, pod) == 0 && is_same_file(path, c->ns.pids))
             return 0;
     }
     return r < 0 ? r

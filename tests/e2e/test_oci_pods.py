@@ -2,6 +2,7 @@
 import os
 import pathlib
 import subprocess
+import threading
 
 import pytest
 
@@ -147,6 +148,24 @@ def test_processes_of_another(pod):
     assert "not that of a container in this pod" in pod.rt.refused(sh("true"), **pod.config(pids=os.getpid()))
     assert "a kernel of its own" in pod.rt.refused(sh("true"), linux={
         "namespaces": [{"type": "pid", "path": f"/proc/{pod.pid}/ns/pid"}]})
+
+
+def test_processes_of_one_that_is_not_made_yet(pod, tmp_path):
+    """Its namespace on the host stands for none in the guest: not for that of the pod's first, either."""
+    script = f"touch {tmp_path}/waits; while ! test -e {tmp_path}/go; do sleep 0.02; done"
+    hooks = {"createRuntime": [{"path": "/bin/sh", "args": ["sh", "-c", script], "env": ["PATH=/usr/bin:/bin"]}]}
+    bundle = pod.rt.bundle(sh("sleep 4567"), **pod.config(hooks=hooks))
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    create = threading.Thread(target=pod.rt, args=("create", "--bundle", bundle, "late"), kwargs=quiet)
+    create.start()
+    try:
+        wait_for(lambda: (tmp_path / "waits").exists())
+        said = pod.rt.refused(sh("true"), **pod.config(pids=pod.rt.state("late")["pid"]))
+    finally:
+        (tmp_path / "go").touch()
+        create.join()
+    assert "not that of a container in this pod" in said
+    pod.rt("delete", "--force", "late")
 
 
 def test_together(pod, tmp_path):
