@@ -556,7 +556,6 @@ static void test_fs_ends(void **state)
         CALL(ioctl, -1),
         CALL(execveat, -1),
         CALL(open_by_handle_at, -1),
-        CALL(name_to_handle_at, -1),
         CALL(fchownat, -1),
         CALL(fchown, -1),
         CALL(chroot, 0),
@@ -578,8 +577,10 @@ static void test_fs_ends(void **state)
         CALL(mknodat, -1, 0, S_IFBLK | 0666),
         CALL(fchmod, -1, 04755),
     };
-    /* Its trade, within a mount that allows no devices and no set-ID programs. */
-    static const char *const own[] = {"symlinkat", "linkat", "copy_file_range"};
+    /* Its trade, within a mount that allows no devices and no set-ID programs. It asks for the handles
+     * of files to tell them apart; opening by a handle is another matter. */
+    static const char *const own[] = {"symlinkat", "linkat", "copy_file_range",
+                                      "name_to_handle_at"};
     for (size_t i = 0; i < ARRAY_LEN(never); i++) {
         bool allowed = false;
         for (size_t j = 0; j < ARRAY_LEN(own); j++)
