@@ -141,6 +141,14 @@ int client_name(struct fuse_client *c, uint32_t op, uint64_t node, const void *a
     return client_call(c, op, node, arg, n, both, a + b);
 }
 
+void client_put(const struct fuse_client *c, const char *name, const char *text)
+{
+    int fd = openat(c->dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    assert_int_equal(close(fd), 0);
+}
+
 void client_hello(struct fuse_client *c)
 {
     struct fuse_init_in in = {.major = FUSE_KERNEL_VERSION,
@@ -259,4 +267,33 @@ void client_forget(struct fuse_client *c, uint64_t node, uint64_t n)
 {
     struct fuse_forget_in in = {.nlookup = n};
     assert_int_equal(client_call(c, FUSE_FORGET, node, &in, sizeof(in), NULL, 0), 0);
+}
+
+unsigned client_count_entries(struct fuse_client *c, uint64_t node, uint32_t op, bool jump)
+{
+    struct fuse_open_in open_in = {0};
+    struct fuse_open_out out;
+    size_t head = op == FUSE_READDIRPLUS ? sizeof(struct fuse_entry_out) : 0;
+    unsigned n = 0;
+    uint64_t off = 0;
+    assert_int_equal(client_call(c, FUSE_OPENDIR, node, &open_in, sizeof(open_in), NULL, 0), 0);
+    memcpy(&out, c->rep, sizeof(out));
+    for (;;) {
+        struct fuse_read_in in = {.fh = out.fh, .offset = off, .size = jump ? 700 : 4096};
+        assert_int_equal(client_call(c, op, node, &in, sizeof(in), NULL, 0), 0);
+        if (c->rep_len == 0)
+            break;
+        for (size_t at = 0; at < c->rep_len;) {
+            struct fuse_dirent d;
+            memcpy(&d, c->rep + at + head, FUSE_NAME_OFFSET);
+            n += d.namelen > 2;
+            off = d.off;
+            at += FUSE_DIRENT_ALIGN(head + FUSE_NAME_OFFSET + d.namelen);
+            if (jump) /* only the first of each reply is used: the next one asks again */
+                break;
+        }
+    }
+    struct fuse_release_in rel = {.fh = out.fh};
+    assert_int_equal(client_call(c, FUSE_RELEASEDIR, node, &rel, sizeof(rel), NULL, 0), 0);
+    return n;
 }

@@ -22,6 +22,8 @@ struct fuse_client {
 /* A new directory with a server on it; `o` may be NULL. INIT is done. */
 void client_init(struct fuse_client *c, const struct fuse_options *o);
 void client_fini(struct fuse_client *c);
+/* A file of the host's in the share's root. */
+void client_put(const struct fuse_client *c, const char *name, const char *text);
 void client_hello(struct fuse_client *c);
 
 /* One request: the opcode's struct and what follows it. Returns the reply's error (0 or -errno). */
@@ -49,3 +51,6 @@ int client_setattr(struct fuse_client *c, uint64_t node, const struct fuse_setat
 int client_mkdir(struct fuse_client *c, uint64_t dir, const char *name, uint32_t mode,
                  uint64_t *ret_node);
 void client_forget(struct fuse_client *c, uint64_t node, uint64_t n);
+/* Reads all of a directory in small bites; how many entries it has beside "." and "..". jump: only the
+ * first of each reply is used. */
+unsigned client_count_entries(struct fuse_client *c, uint64_t node, uint32_t op, bool jump);

@@ -22,14 +22,6 @@ static bool has_xattrs(const struct fuse_client *c)
     return ok;
 }
 
-static void put(const struct fuse_client *c, const char *name, const char *text)
-{
-    int fd = openat(c->dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-    assert_int_equal(close(fd), 0);
-}
-
 /* --- contents -------------------------------------------------------------------------------- */
 
 static void test_data_goes_both_ways(void **state)
@@ -64,10 +56,10 @@ static void test_append_truncate_seek(void **state)
     uint64_t node, fh;
     struct fuse_attr a;
     client_init(&c, NULL);
-    put(&c, "log", "one\n");
+    client_put(&c, "log", "one\n");
     assert_int_equal(client_lookup(&c, ROOT, "log", NULL), 0);
     assert_int_equal(client_create(&c, ROOT, "log", O_WRONLY | O_APPEND, 0600, &node, &fh), 0);
-    put(&c, "log", "host wrote this\n"); /* meanwhile */
+    client_put(&c, "log", "host wrote this\n"); /* meanwhile */
     assert_int_equal(client_write(&c, node, fh, 4, "two\n", 4), 4);
     assert_int_equal(client_getattr(&c, node, &a), 0);
     assert_int_equal(a.size, 20); /* at the end that there is, not the one that the guest knew */
@@ -149,8 +141,8 @@ static void test_rename_with_all_flags(void **state)
     struct fuse_entry_out a, b, e;
     uint64_t dir;
     client_init(&c, NULL);
-    put(&c, "a", "A");
-    put(&c, "b", "BB");
+    client_put(&c, "a", "A");
+    client_put(&c, "b", "BB");
     assert_int_equal(client_mkdir(&c, ROOT, "d", 0755, &dir), 0);
     assert_int_equal(client_lookup(&c, ROOT, "a", &a), 0);
     assert_int_equal(client_lookup(&c, ROOT, "b", &b), 0);
@@ -177,7 +169,7 @@ static void test_links(void **state)
     struct fuse_client c;
     struct fuse_entry_out f, l;
     client_init(&c, NULL);
-    put(&c, "f", "text");
+    client_put(&c, "f", "text");
     assert_int_equal(client_lookup(&c, ROOT, "f", &f), 0);
     struct fuse_link_in in = {.oldnodeid = f.nodeid};
     assert_int_equal(client_name(&c, FUSE_LINK, ROOT, &in, sizeof(in), "g", NULL), 0);
@@ -220,217 +212,6 @@ static void test_unlinked_files_live_on(void **state)
     client_fini(&c);
 }
 
-/* --- directories ----------------------------------------------------------------------------- */
-
-/* Reads all of a directory in small bites; how many entries it has beside "." and "..". */
-static unsigned count_entries(struct fuse_client *c, uint64_t node, uint32_t op, bool jump)
-{
-    struct fuse_open_in open_in = {0};
-    struct fuse_open_out out;
-    size_t head = op == FUSE_READDIRPLUS ? sizeof(struct fuse_entry_out) : 0;
-    unsigned n = 0;
-    uint64_t off = 0;
-    assert_int_equal(client_call(c, FUSE_OPENDIR, node, &open_in, sizeof(open_in), NULL, 0), 0);
-    memcpy(&out, c->rep, sizeof(out));
-    for (;;) {
-        struct fuse_read_in in = {.fh = out.fh, .offset = off, .size = jump ? 700 : 4096};
-        assert_int_equal(client_call(c, op, node, &in, sizeof(in), NULL, 0), 0);
-        if (c->rep_len == 0)
-            break;
-        for (size_t at = 0; at < c->rep_len;) {
-            struct fuse_dirent d;
-            memcpy(&d, c->rep + at + head, FUSE_NAME_OFFSET);
-            n += d.namelen > 2;
-            off = d.off;
-            at += FUSE_DIRENT_ALIGN(head + FUSE_NAME_OFFSET + d.namelen);
-            if (jump) /* only the first of each reply is used: the next one asks again */
-                break;
-        }
-    }
-    struct fuse_release_in rel = {.fh = out.fh};
-    assert_int_equal(client_call(c, FUSE_RELEASEDIR, node, &rel, sizeof(rel), NULL, 0), 0);
-    return n;
-}
-
-static void test_directories_are_read_whole(void **state)
-{
-    struct fuse_client c;
-    enum { FILES = 500 };
-    client_init(&c, NULL);
-    for (int i = 0; i < FILES; i++) {
-        char name[32];
-        (void)snprintf(name, sizeof(name), "file-%d-%0*d", i, i % 7 + 1, 0);
-        put(&c, name, "");
-    }
-    assert_int_equal(count_entries(&c, ROOT, FUSE_READDIR, false), FILES);
-    assert_int_equal(count_entries(&c, ROOT, FUSE_READDIR, true), FILES);
-    assert_int_equal(count_entries(&c, ROOT, FUSE_READDIRPLUS, false), FILES);
-    assert_int_equal(count_entries(&c, ROOT, FUSE_READDIRPLUS, true), FILES);
-    client_fini(&c);
-}
-
-/* The entries behind the first n bytes of the last reply, by name; returns how many. */
-static unsigned entries_behind(const struct fuse_client *c, size_t n, uint64_t nodes[10])
-{
-    unsigned count = 0;
-    memset(nodes, 0, 10 * sizeof(nodes[0]));
-    while (n < c->rep_len) {
-        struct fuse_entry_out e;
-        struct fuse_dirent d;
-        memcpy(&e, c->rep + n, sizeof(e));
-        memcpy(&d, c->rep + n + sizeof(e), FUSE_NAME_OFFSET);
-        const uint8_t *name = c->rep + n + sizeof(e) + FUSE_NAME_OFFSET;
-        if (d.namelen == 2 && name[0] == 'f') {
-            count++;
-            nodes[name[1] - '0'] = e.nodeid;
-        }
-        n += FUSE_DIRENT_ALIGN(sizeof(e) + FUSE_NAME_OFFSET + d.namelen);
-    }
-    assert_int_equal(n, c->rep_len);
-    return count;
-}
-
-static void put_ten(struct fuse_client *c)
-{
-    for (int i = 0; i < 10; i++) {
-        char name[] = {'f', (char)('0' + i), '\0'};
-        put(c, name, "");
-    }
-}
-
-static void test_opening_brings_entries(void **state)
-{
-    struct fuse_client c;
-    struct fuse_open_in in = {0};
-    struct fuse_open_out out;
-    uint64_t nodes[10];
-    client_init(&c, NULL);
-    put_ten(&c);
-    assert_int_equal(client_call(&c, FUSE_OPENDIR, ROOT, &in, sizeof(in), NULL, 0), 0);
-    assert_int_equal(c.rep_len, sizeof(out)); /* there was no room for any */
-    memcpy(&out, c.rep, sizeof(out));
-    assert_false(out.open_flags >> 31);
-    c.ahead = true;
-    assert_int_equal(client_call(&c, FUSE_OPENDIR, ROOT, &in, sizeof(in), NULL, 0), 0);
-    memcpy(&out, c.rep, sizeof(out));
-    assert_int_equal(entries_behind(&c, sizeof(out), nodes), 10);
-    assert_true(out.open_flags >> 31); /* these are all */
-    struct fuse_attr a;
-    assert_int_equal(client_getattr(&c, nodes[3], &a), 0);
-    c.room = 1000;
-    assert_int_equal(client_call(&c, FUSE_OPENDIR, ROOT, &in, sizeof(in), NULL, 0), 0);
-    memcpy(&out, c.rep, sizeof(out));
-    assert_in_range(entries_behind(&c, sizeof(out), nodes), 1, 9);
-    assert_false(out.open_flags >> 31);
-    c.room = 1 << 20;
-    assert_int_equal(count_entries(&c, ROOT, FUSE_READDIR, false), 0); /* names of two letters */
-    put(&c, "one more", "");
-    assert_int_equal(count_entries(&c, ROOT, FUSE_READDIRPLUS, true), 1);
-    client_fini(&c);
-    client_init(&c, &(struct fuse_options){.cache = FUSE_CACHE_ALWAYS});
-    put_ten(&c);
-    c.ahead = true; /* the guest has a copy of its own, as likely as not */
-    assert_int_equal(client_call(&c, FUSE_OPENDIR, ROOT, &in, sizeof(in), NULL, 0), 0);
-    assert_int_equal(c.rep_len, sizeof(out));
-    client_fini(&c);
-}
-
-/* A guest that leaves no room reads the directory as it is then, not as it was when it was opened. */
-static void test_opening_reads_nothing(void **state)
-{
-    struct fuse_client c;
-    struct fuse_open_in in = {0};
-    struct fuse_open_out out;
-    uint64_t nodes[10];
-    client_init(&c, NULL);
-    put(&c, "f1", "");
-    assert_int_equal(client_call(&c, FUSE_OPENDIR, ROOT, &in, sizeof(in), NULL, 0), 0);
-    memcpy(&out, c.rep, sizeof(out));
-    put(&c, "f2", "");
-    struct fuse_read_in read = {.fh = out.fh, .size = 4096};
-    assert_int_equal(client_call(&c, FUSE_READDIRPLUS, ROOT, &read, sizeof(read), NULL, 0), 0);
-    assert_int_equal(entries_behind(&c, 0, nodes), 2);
-    client_fini(&c);
-}
-
-/* However little room there is, and however few inodes and descriptors. */
-static void test_entries_ahead_within_limits(void **state)
-{
-    struct fuse_client c;
-    struct fuse_entry_out e;
-    struct fuse_open_in in = {0};
-    struct fuse_init_in init = {.major = FUSE_KERNEL_VERSION, .minor = FUSE_KERNEL_MINOR_VERSION};
-    client_init(&c, &(struct fuse_options){.inodes_max = 8, .fds_max = 16});
-    put_ten(&c);
-    c.ahead = true;
-    for (size_t more = 0; more < 400; more += 13) {
-        c.room = sizeof(struct fuse_out_header) + sizeof(e) + more;
-        assert_int_equal(client_lookup(&c, ROOT, "f4", &e), 0);
-        assert_in_range(c.rep_len, sizeof(e), sizeof(e) + more);
-        c.room = sizeof(struct fuse_out_header) + sizeof(struct fuse_open_out) + more;
-        assert_int_equal(client_call(&c, FUSE_OPENDIR, ROOT, &in, sizeof(in), NULL, 0), 0);
-        assert_in_range(c.rep_len, sizeof(struct fuse_open_out),
-                        sizeof(struct fuse_open_out) + more);
-    }
-    c.room = 1 << 20;
-    assert_int_equal(client_lookup(&c, ROOT, "f4", &e), 0); /* only eight inodes are to be had */
-    (void)client_call(&c, FUSE_DESTROY, 0, NULL, 0, NULL, 0);
-    assert_int_equal(client_call(&c, FUSE_INIT, 0, &init, sizeof(init), NULL, 0), 0);
-    assert_int_equal(client_lookup(&c, ROOT, "f4", &e), 0);
-    client_fini(&c);
-}
-
-static void test_looking_up_brings_others(void **state)
-{
-    struct fuse_client c;
-    struct fuse_entry_out e;
-    struct fuse_attr a;
-    uint64_t nodes[10], sub;
-    client_init(&c, NULL);
-    put_ten(&c);
-    assert_int_equal(client_mkdir(&c, ROOT, "sub", 0755, &sub), 0);
-    assert_int_equal(client_lookup(&c, ROOT, "f4", &e), 0);
-    assert_int_equal(c.rep_len, sizeof(e)); /* there was no room for any */
-    client_forget(&c, e.nodeid, 1);
-    c.ahead = true;
-    for (int round = 0; round < 2; round++) { /* the second time from what was read before */
-        assert_int_equal(client_lookup(&c, ROOT, "f4", &e), 0);
-        assert_int_equal(entries_behind(&c, sizeof(e), nodes), 9);
-        assert_int_equal(nodes[4], 0);
-        for (int i = 0; i < 10; i++)
-            if (i != 4)
-                client_forget(&c, nodes[i], 1);
-        client_forget(&c, e.nodeid, 1);
-        assert_int_equal(client_getattr(&c, nodes[3], &a), -ESTALE); /* one reference each */
-    }
-    /* A file that is new, and one that is gone, since the directory was read. */
-    assert_int_equal(unlinkat(c.dir_fd, "f7", 0), 0);
-    put(&c, "g", "");
-    assert_int_equal(client_lookup(&c, ROOT, "f4", &e), 0);
-    assert_int_equal(entries_behind(&c, sizeof(e), nodes), 9);
-    assert_int_equal(nodes[7], 0);
-    assert_int_equal(client_lookup(&c, ROOT, "g", &e), 0);
-    assert_int_equal(entries_behind(&c, sizeof(e), nodes), 9);
-    assert_int_equal(client_lookup(&c, ROOT, "none", &e), -ENOENT);
-    assert_int_equal(c.rep_len, sizeof(e));
-    /* The directory that was read goes, and its number may be that of another. */
-    assert_int_equal(client_lookup(&c, sub, "none", &e), -ENOENT);
-    assert_int_equal(mkdirat(c.dir_fd, "sub/x", 0755), 0);
-    assert_int_equal(client_lookup(&c, sub, "x", &e), 0);
-    assert_int_equal(unlinkat(c.dir_fd, "sub/x", AT_REMOVEDIR), 0);
-    assert_int_equal(client_name(&c, FUSE_RMDIR, ROOT, NULL, 0, "sub", NULL), 0);
-    client_forget(&c, e.nodeid, 1);
-    client_forget(&c, sub, 1);
-    assert_int_equal(client_lookup(&c, ROOT, "f1", &e), 0);
-    client_fini(&c);
-    client_init(&c, &(struct fuse_options){.cache = FUSE_CACHE_NONE});
-    put_ten(&c);
-    c.ahead = true; /* they would be good for nothing */
-    assert_int_equal(client_lookup(&c, ROOT, "f4", &e), 0);
-    assert_int_equal(c.rep_len, sizeof(e));
-    client_fini(&c);
-}
-
 /* --- owners ---------------------------------------------------------------------------------- */
 
 static void test_owners_are_the_guests(void **state)
@@ -440,7 +221,7 @@ static void test_owners_are_the_guests(void **state)
     struct fuse_attr a;
     struct stat st;
     client_init(&c, &(struct fuse_options){.uid = 7, .gid = 8});
-    put(&c, "f", "");
+    client_put(&c, "f", "");
     assert_int_equal(client_lookup(&c, ROOT, "f", &e), 0);
     assert_int_equal(e.attr.uid, 7); /* what is ours on the host is theirs */
     assert_int_equal(e.attr.gid, 8);
@@ -486,7 +267,7 @@ static void test_real_owners(void **state)
     if (geteuid() != 0)
         skip();
     client_init(&c, &(struct fuse_options){.uid = 7, .gid = 8, .real_owners = true});
-    put(&c, "f", "");
+    client_put(&c, "f", "");
     assert_int_equal(client_lookup(&c, ROOT, "f", &e), 0);
     assert_int_equal(e.attr.uid, 0); /* not the 7 that others would see */
     struct fuse_setattr_in in = {
@@ -534,7 +315,7 @@ static void test_owners_change_behind_our_back(void **state)
         client_fini(&c);
         skip();
     }
-    put(&c, "f", "");
+    client_put(&c, "f", "");
     (void)snprintf(path, sizeof(path), "%s/f", c.dir);
     assert_int_equal(client_lookup(&c, ROOT, "f", &e), 0);
     for (unsigned i = 1; i <= 3; i++) {
@@ -606,7 +387,7 @@ static void test_extended_attributes(void **state)
         client_fini(&c);
         skip();
     }
-    put(&c, "f", "");
+    client_put(&c, "f", "");
     assert_int_equal(client_lookup(&c, ROOT, "f", &e), 0);
     struct fuse_setxattr_in set = {.size = 5};
     static const char good[] = "user.mark\0value";
@@ -640,7 +421,7 @@ static void test_a_single_file(void **state)
     struct fuse_attr a;
     uint64_t fh, node;
     client_init(&c, &(struct fuse_options){.file = "one"});
-    put(&c, "other", "hidden");
+    client_put(&c, "other", "hidden");
     assert_int_equal(client_getattr(&c, ROOT, &a), 0);
     assert_true(S_ISDIR(a.mode));
     assert_int_equal(client_lookup(&c, ROOT, "other", NULL), -ENOENT);
@@ -648,8 +429,8 @@ static void test_a_single_file(void **state)
     assert_int_equal(client_open(&c, e.nodeid, O_RDWR, &fh), 0);
     assert_int_equal(client_read(&c, e.nodeid, fh, 0, 100), 7);
     assert_int_equal(client_write(&c, e.nodeid, fh, 0, "C", 1), 1);
-    assert_int_equal(count_entries(&c, ROOT, FUSE_READDIR, false), 1);
-    assert_int_equal(count_entries(&c, ROOT, FUSE_READDIRPLUS, false), 1);
+    assert_int_equal(client_count_entries(&c, ROOT, FUSE_READDIR, false), 1);
+    assert_int_equal(client_count_entries(&c, ROOT, FUSE_READDIRPLUS, false), 1);
     assert_int_equal(client_create(&c, ROOT, "new", O_RDWR, 0600, &node, &fh), -EROFS);
     assert_int_equal(client_mkdir(&c, ROOT, "new", 0700, NULL), -EROFS);
     assert_int_equal(client_name(&c, FUSE_UNLINK, ROOT, NULL, 0, "one", NULL), -EROFS);
@@ -672,7 +453,7 @@ static void test_descriptors_are_found_again(void **state)
     for (int i = 0; i < 200; i++) {
         char name[16];
         (void)snprintf(name, sizeof(name), "f%d", i);
-        put(&c, name, name);
+        client_put(&c, name, name);
         assert_int_equal(client_lookup(&c, ROOT, name, &e[i]), 0);
         assert_int_equal(client_getattr(&c, e[i].nodeid, &a), 0);
     }
@@ -685,7 +466,7 @@ static void test_descriptors_are_found_again(void **state)
     assert_int_equal(client_lookup(&c, dir, "none", &d), -ENOENT);
     /* Moved by the host: the guest is told to look again, and finds it. */
     assert_int_equal(renameat(c.dir_fd, "f3", c.dir_fd, "g3"), 0);
-    put(&c, "f3", "another");
+    client_put(&c, "f3", "another");
     assert_int_equal(client_open(&c, e[3].nodeid, O_RDONLY, &fh), -ESTALE);
     assert_int_equal(client_lookup(&c, ROOT, "g3", &d), 0);
     assert_int_equal(d.nodeid, e[3].nodeid);
@@ -784,7 +565,7 @@ static void test_caches(void **state)
     struct fuse_open_in in = {.flags = O_RDONLY};
     struct fuse_open_out out;
     client_init(&c, NULL);
-    put(&c, "f", "one");
+    client_put(&c, "f", "one");
     struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
     assert_int_equal(utimensat(c.dir_fd, "f", old, 0), 0);
     (void)usleep(80000); /* older than a tick of the clock */
@@ -792,7 +573,7 @@ static void test_caches(void **state)
     bool keeps[3];
     for (int i = 0; i < 3; i++) {
         if (i == 2)
-            put(&c, "f", "two");
+            client_put(&c, "f", "two");
         assert_int_equal(client_call(&c, FUSE_OPEN, e.nodeid, &in, sizeof(in), NULL, 0), 0);
         memcpy(&out, c.rep, sizeof(out));
         keeps[i] = out.open_flags & FOPEN_KEEP_CACHE;
@@ -802,7 +583,7 @@ static void test_caches(void **state)
     assert_false(keeps[2]);
     client_fini(&c);
     client_init(&c, &(struct fuse_options){.cache = FUSE_CACHE_NONE});
-    put(&c, "f", "one");
+    client_put(&c, "f", "one");
     assert_int_equal(client_lookup(&c, ROOT, "f", &e), 0);
     assert_int_equal(e.attr_valid + e.attr_valid_nsec + e.entry_valid + e.entry_valid_nsec, 0);
     assert_int_equal(client_call(&c, FUSE_OPEN, e.nodeid, &in, sizeof(in), NULL, 0), 0);
@@ -835,7 +616,7 @@ static void test_several_trees(void **state)
     client_init(&c, &(struct fuse_options){.many = true, .more = bring, .ctx = &c});
     assert_int_equal(mkdirat(c.dir_fd, "a", 0755), 0);
     assert_int_equal(mkdirat(c.dir_fd, "b", 0755), 0);
-    put(&c, "b/f", "of b");
+    client_put(&c, "b/f", "of b");
     add_tree(&c, "a", 0);
     add_tree(&c, "a", -EEXIST);
     add_tree(&c, "b/f", -EINVAL); /* that is no name */
@@ -884,8 +665,8 @@ static void test_what_trees_share(void **state)
     assert_int_equal(mkdirat(c.dir_fd, "a", 0755), 0);
     assert_int_equal(mkdirat(c.dir_fd, "a/v", 0755), 0);
     assert_int_equal(mkdirat(c.dir_fd, "a/v/d", 0755), 0);
-    put(&c, "a/only", "in a");
-    put(&c, "a/v/d/f", "in both");
+    client_put(&c, "a/only", "in a");
+    client_put(&c, "a/v/d/f", "in both");
     add_tree(&c, "a", 0);
     assert_int_equal(
         fuse_tree_add(c.s, "b", openat(c.dir_fd, "a/v", O_PATH | O_DIRECTORY | O_CLOEXEC)), 0);
@@ -923,11 +704,6 @@ int main(void)
         cmocka_unit_test(test_rename_with_all_flags),
         cmocka_unit_test(test_links),
         cmocka_unit_test(test_unlinked_files_live_on),
-        cmocka_unit_test(test_directories_are_read_whole),
-        cmocka_unit_test(test_opening_brings_entries),
-        cmocka_unit_test(test_opening_reads_nothing),
-        cmocka_unit_test(test_looking_up_brings_others),
-        cmocka_unit_test(test_entries_ahead_within_limits),
         cmocka_unit_test(test_owners_are_the_guests),
         cmocka_unit_test(test_real_owners),
         cmocka_unit_test(test_owners_change_behind_our_back),

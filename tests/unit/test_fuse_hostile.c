@@ -15,14 +15,6 @@
 
 enum { ROOT = FUSE_ROOT_ID };
 
-static void put(const struct fuse_client *c, const char *name, const char *text)
-{
-    int fd = openat(c->dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-    assert_int_equal(close(fd), 0);
-}
-
 /* Every opcode that carries names, with room for a struct before them. */
 static const struct {
     uint32_t op;
@@ -51,7 +43,7 @@ static void test_h19_names(void **state)
     memset(long_name, 'x', sizeof(long_name) - 1);
     long_name[sizeof(long_name) - 1] = '\0';
     const char *bad[] = {"", ".", "..", "/", "a/b", "../x", outside, "x/", "/x", long_name};
-    put(&c, "f", "");
+    client_put(&c, "f", "");
     for (size_t i = 0; i < ARRAY_LEN(named); i++)
         for (size_t j = 0; j < ARRAY_LEN(bad); j++) {
             uint64_t arg[16] = {ROOT}; /* the first field of rename and link is an inode */
@@ -77,7 +69,7 @@ static void test_h19_bytes_behind_names(void **state)
     struct fuse_client c;
     struct stat st;
     client_init(&c, NULL);
-    put(&c, "f", "");
+    client_put(&c, "f", "");
     static const char hidden[] = "d\0../evil\0/evil";
     struct fuse_mkdir_in in = {.mode = 0755};
     assert_int_equal(client_call(&c, FUSE_MKDIR, ROOT, &in, sizeof(in), hidden, sizeof(hidden)), 0);
@@ -160,7 +152,7 @@ static void test_h21_lengths(void **state)
     struct fuse_in_header h = {.opcode = FUSE_GETATTR, .unique = 1, .nodeid = ROOT};
     uint8_t buf[4096] = {0};
     client_init(&c, NULL);
-    put(&c, "f", "");
+    client_put(&c, "f", "");
     for (size_t n = 0; n < sizeof(h); n++)
         assert_int_equal(client_raw(&c, buf, n, 4096), -EPROTO);
     for (uint32_t op = 0; op < 64; op++)
@@ -269,7 +261,7 @@ static void test_h23_set_id_bits(void **state)
     assert_int_equal(client_mkdir(&c, ROOT, "dir", 06755, &node), 0);
     struct fuse_mknod_in in = {.mode = S_IFREG | 06755};
     assert_int_equal(client_name(&c, FUSE_MKNOD, ROOT, &in, sizeof(in), "node", NULL), 0);
-    put(&c, "set", "");
+    client_put(&c, "set", "");
     assert_int_equal(client_lookup(&c, ROOT, "set", &e), 0);
     struct fuse_setattr_in mode = {.valid = FATTR_MODE, .mode = S_IFREG | 06755};
     assert_int_equal(client_setattr(&c, e.nodeid, &mode, NULL), 0);
@@ -322,7 +314,7 @@ static void test_h24_hoarding(void **state)
     int r = 0;
     unsigned n = 0;
     client_init(&c, &(struct fuse_options){.inodes_max = 100, .files_max = 20, .fds_max = 16});
-    put(&c, "f", "");
+    client_put(&c, "f", "");
     assert_int_equal(client_lookup(&c, ROOT, "f", &e), 0);
     while (n < 100 && (r = client_open(&c, e.nodeid, O_RDONLY, &fh)) == 0)
         n++;
@@ -343,7 +335,7 @@ static void test_h24_hoarding(void **state)
     for (n = 0; n < 90; n++) {
         char name[16];
         (void)snprintf(name, sizeof(name), "u%u", n);
-        put(&c, name, "");
+        client_put(&c, name, "");
         assert_int_equal(client_lookup(&c, ROOT, name, &e), 0);
         assert_int_equal(client_name(&c, FUSE_UNLINK, ROOT, NULL, 0, name, NULL), 0);
     }
@@ -426,8 +418,8 @@ static void test_h25_links_put_in_its_way(void **state)
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     assert_true(fd >= 0 && write(fd, "SECRET", 6) == 6);
     assert_int_equal(mkdirat(c.dir_fd, "d", 0755), 0);
-    put(&c, "d/secret", "inside");
-    put(&c, "f", "inside");
+    client_put(&c, "d/secret", "inside");
+    client_put(&c, "f", "inside");
     assert_int_equal(symlinkat(outside, c.dir_fd, "d-link"), 0);
     assert_int_equal(symlinkat(path, c.dir_fd, "f-link"), 0);
     struct swapper s = {.c = &c};
@@ -481,7 +473,7 @@ static void test_h26_read_only(void **state)
     uint64_t fh, arg[20] = {0};
     struct stat before, after;
     client_init(&c, &(struct fuse_options){.read_only = true});
-    put(&c, "f", "text");
+    client_put(&c, "f", "text");
     assert_int_equal(fstatat(c.dir_fd, "f", &before, 0), 0);
     assert_int_equal(client_lookup(&c, ROOT, "f", &e), 0);
     static const uint32_t ops[] = {
@@ -502,7 +494,7 @@ static void test_h26_read_only(void **state)
     client_fini(&c);
     /* A descriptor that was opened for reading does not write on a share that may be written. */
     client_init(&c, NULL);
-    put(&c, "f", "text");
+    client_put(&c, "f", "text");
     assert_int_equal(client_lookup(&c, ROOT, "f", &e), 0);
     assert_int_equal(client_open(&c, e.nodeid, O_RDONLY, &fh), 0);
     assert_int_equal(client_write(&c, e.nodeid, fh, 0, "x", 1), -EBADF);
