@@ -41,9 +41,9 @@ def test_write_read_list(box):
 
 
 def test_as_whom_and_where(msb):
-    msb.create("box", "--user", "nobody", "--workdir", "/work")
+    msb.create("box", "--user", "nobody", "--workdir", "/job")
     msb("exec", "-q", "-u", "0", "box", "--", "sh", "-c",
-        "mkdir -p /work && chmod 777 /work; umask 077; echo s > /secret", check=0)
+        "mkdir -p /job && chmod 777 /job; umask 077; echo s > /secret", check=0)
     with connect(msb, "box") as f:
         f.write("mine", b"x")
         with pytest.raises(fp.FileError) as e:
@@ -51,7 +51,7 @@ def test_as_whom_and_where(msb):
         assert e.value.errno == errno.EACCES
     with connect(msb, "box", user="0", cwd="/") as f:
         assert f.read("secret") == b"s\n"
-    out = msb("exec", "-q", "box", "--", "sh", "-c", "stat -c %U /work/mine; id -un").stdout
+    out = msb("exec", "-q", "box", "--", "sh", "-c", "stat -c %U /job/mine; id -un").stdout
     assert out == b"nobody\nnobody\n"
     with connect(msb, "box", user="nosuch") as f, pytest.raises(fp.Refused):
         f.op(fp.STAT, "/")
@@ -172,8 +172,8 @@ def test_copies_of_run(msb, src):
 
 
 def test_copies_come_before_what_is_read_only(msb, src):
-    msb.ok("create", "-q", "-n", "box", "--write-path", "/work", "--copy", f"{src}/f:/etc/app/f")
-    p = msb.sh("box", "cat /etc/app/f; touch /work/x && ! touch /etc/app/g")
+    msb.ok("create", "-q", "-n", "box", "--write-path", "/job", "--copy", f"{src}/f:/etc/app/f")
+    p = msb.sh("box", "cat /etc/app/f; touch /job/x && ! touch /etc/app/g")
     assert p.returncode == 0 and p.stdout == b"f\n" and b"Read-only" in p.stderr
     assert "Read-only" in msb("cp", src / "f", "box:/etc/g", check=1).stderr.decode()
 

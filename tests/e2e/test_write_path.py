@@ -40,9 +40,9 @@ def test_only_listed_paths_can_be_written(msb, tmp_path):
 
 
 def test_tmp_is_writable_only_if_listed(msb):
-    msb.create("w", "--write-path", "/work")
+    msb.create("w", "--write-path", "/job")
     refused(msb, "w", "/tmp/x", "/var/tmp/x")
-    sh(msb, "w", "touch /work/x")
+    sh(msb, "w", "touch /job/x")
 
 
 def test_mounts_are_as_mounted_where_listed(msb, tmp_path):
@@ -51,17 +51,17 @@ def test_mounts_are_as_mounted_where_listed(msb, tmp_path):
         dirs[name] = tmp_path / name
         dirs[name].mkdir()
         (dirs[name] / "sub").mkdir()
-    msb.create("w", "-v", f"{dirs['rw']}:/rw", "-v", f"{dirs['ro']}:/work/ro:ro",
-               "-v", f"{dirs['out']}:/out", "-v", f"{dirs['above']}:/above", "--tmpfs", "/work/t:1M",
-               "--write-path", "/rw", "--write-path", "/work", "--write-path", "/above/sub")  # fmt: skip
-    sh(msb, "w", "echo 1 >/rw/f; echo 2 >/work/t/f; echo 3 >/work/f; echo 4 >/above/sub/f")
-    refused(msb, "w", "/work/ro/f", "/out/f", "/out/sub/f", "/above/f")
+    msb.create("w", "-v", f"{dirs['rw']}:/rw", "-v", f"{dirs['ro']}:/job/ro:ro",
+               "-v", f"{dirs['out']}:/out", "-v", f"{dirs['above']}:/above", "--tmpfs", "/job/t:1M",
+               "--write-path", "/rw", "--write-path", "/job", "--write-path", "/above/sub")  # fmt: skip
+    sh(msb, "w", "echo 1 >/rw/f; echo 2 >/job/t/f; echo 3 >/job/f; echo 4 >/above/sub/f")
+    refused(msb, "w", "/job/ro/f", "/out/f", "/out/sub/f", "/above/f")
     assert (dirs["rw"] / "f").read_text() == "1\n"
     assert (dirs["above"] / "sub" / "f").read_text() == "4\n"
     # A share that nothing of may be written is read-only for the host's server as well.
     mounts = json.loads(msb.ok("inspect", "w", "--format", "json"))["config"]["mounts"]
     assert {m["guest"]: m["options"]["readonly"] for m in mounts} == {
-        "/rw": False, "/work/ro": True, "/out": True, "/above": False, "/work/t": False}  # fmt: skip
+        "/rw": False, "/job/ro": True, "/out": True, "/above": False, "/job/t": False}  # fmt: skip
 
 
 def test_root_cannot_undo_it(msb, tmp_path, attacks):
