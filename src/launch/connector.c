@@ -130,7 +130,8 @@ int connector_start(const struct spec_vsock *list, size_t n, int *ret_fd, pid_t 
                     struct err *e)
 {
     struct connector c = {.list = list, .n = n};
-    return helper_start(connector_main, &c, -1, false, ret_fd, ret_stage, e);
+    const struct helper_place place = {.dir_fd = -1};
+    return helper_start(connector_main, &c, &place, ret_fd, ret_stage, e);
 }
 
 int connector_wait(int fd, pid_t stage, bool *refused, struct err *e)

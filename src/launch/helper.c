@@ -131,8 +131,16 @@ static int make_private(struct err *e)
     return 0;
 }
 
+static void leave_network(struct err *e)
+{
+    if (unshare(CLONE_NEWNET) == 0)
+        return;
+    err_sys(e, errno, "cannot leave the network");
+    refuse(SOCK, e);
+}
+
 static void __attribute__((noreturn))
-helper_stage(helper_main run, void *arg, int dir_fd, bool reduced, int sock)
+helper_stage(helper_main run, void *arg, const struct helper_place *place, int sock)
 {
     struct err e = {0};
     (void)setsid();
@@ -140,7 +148,7 @@ helper_stage(helper_main run, void *arg, int dir_fd, bool reduced, int sock)
     process_forget_caller("helper", NULL);
     (void)signal(SIGPIPE, SIG_IGN);
     (void)process_close_stdio();
-    if (dir_fd >= 0 ? fchdir(dir_fd) < 0 : chdir("/") < 0) {
+    if (place->dir_fd >= 0 ? fchdir(place->dir_fd) < 0 : chdir("/") < 0) {
         err_sys(&e, errno, "cannot enter a directory");
         helper_fail(sock, &e);
     }
@@ -148,8 +156,10 @@ helper_stage(helper_main run, void *arg, int dir_fd, bool reduced, int sock)
         _exit(1);
     (void)process_close_others(SOCK + 1, NULL, 0);
     jail_yield_memory(); /* while it can be reached: what it does, a guest has asked for */
-    if (!reduced && (helper_unshare(&e) < 0 || make_private(&e) < 0))
+    if (!place->reduced && (helper_unshare(&e) < 0 || make_private(&e) < 0))
         refuse(SOCK, &e);
+    if (!place->reduced && place->at_once)
+        leave_network(&e);
     pid_t helper = fork();
     if (helper > 0)
         _exit(0);
@@ -158,15 +168,13 @@ helper_stage(helper_main run, void *arg, int dir_fd, bool reduced, int sock)
         helper_fail(SOCK, &e);
     }
     /* A network namespace takes as long as all the others; nobody waits for this process any more. */
-    if (!reduced && unshare(CLONE_NEWNET) < 0) {
-        err_sys(&e, errno, "cannot leave the network");
-        refuse(SOCK, &e);
-    }
+    if (!place->reduced && !place->at_once)
+        leave_network(&e);
     run(SOCK, arg);
     _exit(1);
 }
 
-int helper_start(helper_main run, void *arg, int dir_fd, bool reduced, int *ret_fd,
+int helper_start(helper_main run, void *arg, const struct helper_place *place, int *ret_fd,
                  pid_t *ret_stage, struct err *e)
 {
     AUTO_CLOSE int here = -1, there = -1;
@@ -177,7 +185,7 @@ int helper_start(helper_main run, void *arg, int dir_fd, bool reduced, int *ret_
     if (stage < 0)
         return err_sys(e, errno, "cannot start a process");
     if (stage == 0)
-        helper_stage(run, arg, dir_fd, reduced, there);
+        helper_stage(run, arg, place, there);
     *ret_stage = stage;
     *ret_fd = steal_fd(&here);
     return 0;

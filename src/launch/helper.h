@@ -20,9 +20,14 @@
  * (SOCK_SEQPACKET). */
 typedef void (*helper_main)(int sock, void *arg);
 
-/* Starts one in the directory dir_fd (-1: the root). reduced: without namespaces. *ret_fd becomes
- * the monitor's end; *ret_stage is a child that helper_wait() reaps. */
-int helper_start(helper_main run, void *arg, int dir_fd, bool reduced, int *ret_fd,
+struct helper_place {
+    int dir_fd;   /* the directory that it starts in; -1: the root */
+    bool reduced; /* without namespaces */
+    bool at_once; /* all namespaces come first: it does not report, see helper_reap() */
+};
+
+/* Starts one. *ret_fd becomes the monitor's end; *ret_stage is a child that helper_wait() reaps. */
+int helper_start(helper_main run, void *arg, const struct helper_place *place, int *ret_fd,
                  pid_t *ret_stage, struct err *e);
 /* Waits until it is ready, or says why it is not. The message calls it "the process that WHAT".
  * *refused becomes true if the host refuses it namespaces. */

@@ -103,10 +103,11 @@ int intercept_start(const struct store *s, const struct spec_net *n, bool reduce
 {
     struct start start = {.reduced = reduced, .most = n->max_connections};
     struct intercept i = {.teller = {.fd = -1}};
+    const struct helper_place place = {.dir_fd = -1, .reduced = reduced, .at_once = true};
     AUTO_CLOSE int fd = -1;
     int r = intercept_program(start.path, e);
     if (r == 0)
-        r = helper_start(execute, &start, -1, reduced, &fd, &i.stage, e);
+        r = helper_start(execute, &start, &place, &fd, &i.stage, e);
     if (r < 0)
         return r;
     i.own = n->bound.ca_cert; /* checked at each start: the issuing process is waited for */

@@ -51,6 +51,8 @@ struct cargo {
     const int *gate; /* see struct launch_options */
     bool refused;    /* the host refuses namespaces */
     bool awaited;    /* helpers are ready, or have failed */
+    bool counting;   /* a share's server reads all of a directory before it serves it */
+    bool serving;    /* share servers are ready */
     int run_fd;
     int sync_fd; /* stage to launcher: its pid, once unshared, or -errno; launcher to stage: go */
     char cpuinfo[CPUINFO_MAX];
@@ -352,6 +354,7 @@ static int start_share(struct cargo *c, const struct spec_mount *m, struct err *
         (void)later_know_boot(); /* for that process, which could not find out */
     const struct share_place place = {
         .cpu = c->p.cpu, .reduced = c->p.reduced, .later = fetch >= 0};
+    c->counting |= m->quota > 0;
     if (r == 0)
         r = share_start(m, n, &place, &c->p.share_fd[n], &c->share_stage[n], e);
     if (r == 0 && fetch >= 0)
@@ -445,8 +448,11 @@ static int await_helpers(struct cargo *c, int r, struct err *e)
 static int await_shares(struct cargo *c, struct err *e)
 {
     int r = 0;
+    if (c->serving)
+        return 0;
     for (size_t i = 0; r == 0 && i < c->p.n_shares; i++)
         r = share_ready(c->p.share_fd[i], &c->refused, e);
+    c->serving = r == 0;
     c->refused |= r == -EPERM;
     return r;
 }
@@ -616,6 +622,8 @@ static int spawn(struct cargo *c, int *ret_report, struct err *e)
     } else if (stage > 0) {
         enter_group(c, stage);
         r = await_helpers(c, 0, e); /* they got ready at the same time as the stage */
+        if (r == 0 && c->counting)  /* which may take longer than a guest waits for an answer */
+            r = await_shares(c, e);
         if (r == 0)
             r = intercept_placed(&c->intercept, &c->refused, e);
         if (r == 0 && !c->p.reduced)

@@ -391,7 +391,8 @@ int share_start(const struct spec_mount *m, size_t index, const struct share_pla
     int r = describe(&sh, fd, &dir, e);
     if (r < 0)
         return r;
-    return helper_start(server_main, &sh, dir, place->reduced, ret_fd, ret_stage, e);
+    const struct helper_place where = {.dir_fd = dir, .reduced = place->reduced};
+    return helper_start(server_main, &sh, &where, ret_fd, ret_stage, e);
 }
 
 static int hand_over(int fd, char what, int sock)
