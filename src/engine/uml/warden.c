@@ -46,14 +46,15 @@ static struct warden {
     size_t n_cpus;
 } warden;
 
-/* A stub has the pages of its program that it writes to, and a stack on which it starts; all else is
- * guest memory. */
+/* A stub has the pages of its program that it writes to, and a stack on which it starts: four pages
+ * that it skips, what the host puts there, and up to two by which the host moves it where it insists
+ * on random places. All else is guest memory. */
 static const struct {
     int what; /* RLIMIT_* */
     rlim_t most;
 } stub_limits[] = {
     {RLIMIT_DATA, 4096},
-    {RLIMIT_STACK, 24576},
+    {RLIMIT_STACK, 28672},
     {RLIMIT_NOFILE, 64},
 };
 

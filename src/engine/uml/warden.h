@@ -9,7 +9,7 @@
  *                on it is a stub, with a few private pages and few descriptors
  *     clone      in the way of fork(), with a copy of that memory: not at all, or a few times for a
  *                kernel that traces
- *     mmap       of memory that is anonymous and shared, which no limit counts: once, two pages
+ *     mmap       of memory that is anonymous and shared, which no limit counts: once, three pages
  *
  * A kernel with several CPUs also asks for what it could otherwise spread over the whole host with:
  *
