@@ -28,6 +28,13 @@ static void leave_out(struct scan *s, const char *why)
     s->how.warn(s->how.warn_ctx, text);
 }
 
+/* It may have been moved to where nobody looks any more. */
+static void lose(const struct s3_scan *how)
+{
+    if (how->lost)
+        *how->lost = true;
+}
+
 /* A file whose content is still in the bucket, and which is where base has it. */
 static bool is_as_marked(int at, const char *name, const struct s3_entry *was, struct s3_entry *a)
 {
@@ -42,6 +49,7 @@ static bool is_as_marked(int at, const char *name, const struct s3_entry *was, s
     return true;
 }
 
+/* 1: it is gone. */
 static int read_link(struct scan *s, int at, const char *name, struct s3_entry *a)
 {
     char target[S3_TARGET_MAX + 1];
@@ -115,8 +123,10 @@ static int visit(struct scan *s, int at, const char *name, size_t len, unsigned 
 {
     struct stat st;
     struct s3_entry a = {0};
-    if (fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+    if (fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+        lose(&s->how);
         return errno == ENOENT ? 0 : err_sys(s->e, errno, "cannot read '%s'", s->path);
+    }
     s3_entry_stat(&a, &st);
     a.kind = S_ISDIR(st.st_mode) ? S3_KIND_DIR : S_ISLNK(st.st_mode) ? S3_KIND_LINK : S3_KIND_FILE;
     if (ignore_covers(s->how.ignore, s->path, a.kind == S3_KIND_DIR) &&
@@ -146,16 +156,20 @@ static int visit(struct scan *s, int at, const char *name, size_t len, unsigned 
     }
     if (a.kind == S3_KIND_LINK)
         a.mode = 0777;
+    if (r == 1)
+        lose(&s->how);
     return r < 0 ? r : r == 1 ? 0 : add(s, &a);
 }
 
 static int scan_dir(struct scan *s, int at, const char *name, size_t len, unsigned depth)
 {
     AUTO_CLOSEDIR DIR *d = dir_read_at(at, name);
-    if (!d)
+    if (!d) {
+        lose(&s->how);
         return errno == ENOENT || errno == ENOTDIR
                    ? 0
                    : err_sys(s->e, errno, "cannot read directory '%s'", len ? s->path : ".");
+    }
     if (depth > DEPTH_MAX)
         return err_set(s->e, ELOOP, "the workspace has directories more than %d deep", DEPTH_MAX);
     const struct dirent *entry;
@@ -220,17 +234,23 @@ static bool may_be_known(const struct s3_scan *how, const struct s3_entry *a)
     return there && there->size == a->size;
 }
 
+static int gone(const struct s3_scan *how)
+{
+    lose(how);
+    return 1;
+}
+
 /* 1: it is gone, or left out. */
 static int read_file(int dirfd, const struct s3_scan *how, struct s3_entry *a, struct err *e)
 {
     struct stat st;
     AUTO_CLOSE int fd = beneath_open(dirfd, a->path, O_RDONLY | O_NONBLOCK, false);
     if (fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP || fd == -EXDEV)
-        return 1;
+        return gone(how);
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_sys(e, fd < 0 ? -fd : errno, "cannot read '%s'", a->path);
     if (!S_ISREG(st.st_mode))
-        return 1;
+        return gone(how);
     int r = later_get(fd, (char[LATER_SIZE]){0}) ? bring(how, fd, a->path, e) : 0;
     if (r != 0)
         return r;
@@ -250,9 +270,9 @@ int s3_tree_read(int dirfd, const struct s3_scan *how, struct s3_tree *t, struct
     int r = 0;
     for (size_t i = 0; i < t->n; i++) {
         struct s3_entry *a = &t->v[i];
-        int gone = r == 0 && a->unread ? read_file(dirfd, how, a, e) : 0;
-        r = MIN(gone, r);
-        if (gone == 1)
+        int leaves = r == 0 && a->unread ? read_file(dirfd, how, a, e) : 0;
+        r = MIN(leaves, r);
+        if (leaves == 1)
             free(a->path);
         else
             t->v[n++] = *a;

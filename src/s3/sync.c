@@ -205,15 +205,28 @@ static bool is_as_it_was(const struct s3_work *w)
     return same;
 }
 
+/* A push would take something out of the bucket. */
+static bool takes_away(const struct s3_work *w)
+{
+    bool takes = w->plan.count[S3_DELETE_REMOTE];
+    for (size_t i = 0; !takes && i < w->plan.n; i++) {
+        const struct s3_step *s = &w->plan.v[i];
+        takes = s->action == S3_UPLOAD && s->remote && s->remote->kind != s->local->kind;
+    }
+    return takes;
+}
+
 static int compare(struct s3_work *w, struct job *j, struct err *e)
 {
+    bool lost = false;
     const struct s3_scan how = {.base = &w->base,
                                 .remote = &w->remote.tree,
                                 .ignore = &w->ignore,
                                 .warn = w->warn,
                                 .warn_ctx = w->warn_ctx,
                                 .fill = fill_moved,
-                                .fill_ctx = w};
+                                .fill_ctx = w,
+                                .lost = &lost};
     unsigned warnings = j->out.warnings;
     int r = s3_base_load(w, e);
     if (r == 0 && s3_index_base(w) < 0)
@@ -237,6 +250,9 @@ static int compare(struct s3_work *w, struct job *j, struct err *e)
         r = s3_tree_read(w->data, &how, &w->local, e);
     if (r == 0 && s3_plan_make(&w->base, &w->local, &w->remote.tree, &w->ignore, &w->plan) < 0)
         r = err_oom(e);
+    /* What is gone under one name, and not yet here under another, may be all there is of it. */
+    if (r == 0 && lost && takes_away(w))
+        atomic_store(&w->again, true);
     w->unlisted = later_get(w->data, (char[LATER_SIZE]){0});
     for (size_t i = 0; !w->unlisted && i < w->local.n; i++)
         w->unlisted = w->local.v[i].kind == S3_KIND_DIR && w->local.v[i].later[0];
@@ -400,6 +416,10 @@ static int look(struct s3_work *w, struct job *j, struct err *e)
         [S3_CONFLICT] = "conflict", [S3_FORGET] = NULL,
     };
     int r = compare(w, j, e);
+    for (int i = 1; r == 0 && i < PASSES && atomic_load(&w->again); i++) {
+        forget_pass(w);
+        r = compare(w, j, e);
+    }
     for (size_t i = 0; r == 0 && i < w->plan.n; i++) {
         const struct s3_step *s = &w->plan.v[i];
         char line[NOTE_MAX];

@@ -85,6 +85,7 @@ struct s3_scan {
     void *warn_ctx;
     int (*fill)(void *ctx, int fd, const char *path, struct err *e);
     void *fill_ctx;
+    bool *lost; /* or NULL: set if something is gone from where it has just been seen */
 };
 /* What can be told without reading a content: files that `base` does not vouch for are `unread`. fill is
  * called for directories alone, `remote` need not be known yet. */

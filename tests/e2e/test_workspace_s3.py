@@ -290,6 +290,71 @@ def test_a_push_beyond_the_limit_is_not_begun(msb, s3):
     sync(msb, "--max", "2M", "m")
 
 
+def during_listings(s3, act, times=1):
+    """Calls act(n) when the bucket is listed, before it answers."""
+    calls = iter(range(times))
+
+    def before(method, key, query):
+        if method == "GET" and not key and (n := next(calls, None)) is not None:
+            act(n)
+
+    s3.before = before
+
+
+def listings(s3):
+    return len([1 for method, key, _ in s3.log if method == "GET" and not key])
+
+
+@pytest.mark.parametrize("old, new", [("d/log", "d/log.1"), ("d", "e")])
+def test_what_is_renamed_during_the_listing_is_not_lost(msb, s3, two, old, new):
+    """It was looked at under its old name, and not yet under the new one."""
+    a, b = two
+    (a / "d").mkdir()
+    (a / "d" / "log").write_text("1")
+    sync(msb, "a", "b")
+    (a / "d" / "log").write_text("12")
+    during_listings(s3, lambda n: (a / old).rename(a / new))
+    assert status(msb, "a")[new] == "upload"
+    (a / new).rename(a / old)
+    s3.log.clear()
+    during_listings(s3, lambda n: (a / old).rename(a / new))
+    assert "Synced" in sync(msb, "a")
+    (key,) = s3.keys("pre/")
+    assert key == f"pre/{new}" + "/log" * (new == "e") and s3.objects[key].data == b"12"
+    did = [(method, k) for method, k, _ in s3.log]
+    assert did.index(("PUT", key)) < did.index(("DELETE", "pre/d/log"))
+    sync(msb, "b")
+    assert tree(a) == tree(b)
+
+
+def test_what_never_rests_stays_in_the_bucket(msb, s3, two):
+    a, _ = two
+    (a / "log").write_text("1")
+    sync(msb, "a")
+    names = ["log", *(f"log.{i}" for i in range(20))]
+    (a / "log").write_text("12")
+    during_listings(s3, lambda n: (a / names[n]).rename(a / names[n + 1]), 20)
+    p = msb("workspace", "sync", "a", check=1)
+    assert b"keep changing" in p.stderr and s3.objects["pre/log"].data == b"1"
+    s3.before = lambda method, key, query: None
+    sync(msb, "a")
+    (key,) = s3.keys("pre/")
+    assert key.startswith("pre/log.") and s3.objects[key].data == b"12"
+
+
+def test_what_comes_and_goes_keeps_no_sync_from_its_end(msb, s3, two):
+    """Nothing in the bucket depends on it."""
+    a, _ = two
+    (a / "f").write_text("1")
+    sync(msb, "a")
+    (a / "f").write_text("2")
+    (a / "temporary").touch()
+    s3.log.clear()
+    during_listings(s3, lambda n: (a / "temporary").unlink())
+    sync(msb, "a")
+    assert listings(s3) == 1 and s3.keys("pre/") == ["pre/f"] and s3.objects["pre/f"].data == b"2"
+
+
 def test_two_writers_at_once(msb, s3, two):
     """The second one to write the manifest starts again, and nothing is lost."""
     a, b = two

@@ -581,9 +581,11 @@ static void test_two_looks(void **state)
     s3_entry_stat(kept, &st);
     kept->ino = st.st_ino; /* however young */
     (void)add_file(&remote, "there", 5);
+    bool lost = false;
     const struct s3_scan how = {
-        .base = &base, .remote = &remote, .ignore = &rules, .warn = ignore_warning};
+        .base = &base, .remote = &remote, .ignore = &rules, .warn = ignore_warning, .lost = &lost};
     assert_int_equal(s3_tree_walk(at, &how, &t, &e), 0);
+    assert_false(lost);
     assert_int_equal(t.n, ARRAY_LEN(names) + 4);
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         assert_true(s3_tree_find(&t, names[i])->unread == (strcmp(names[i], "kept") != 0));
@@ -602,6 +604,7 @@ static void test_two_looks(void **state)
     assert_null(s3_tree_find(&t, "gone"));
     assert_null(s3_tree_find(&t, "linked"));
     assert_null(s3_tree_find(&t, "d/below"));
+    assert_true(lost);
     assert_int_equal(remove_tree_at(AT_FDCWD, root), 0);
 }
 
