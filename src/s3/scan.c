@@ -21,11 +21,11 @@ struct scan {
 
 static int scan_dir(struct scan *s, int at, const char *name, size_t len, unsigned depth);
 
-static void leave_out(struct scan *s, const char *why)
+static void leave_out(const struct s3_scan *how, const char *path, const char *why)
 {
-    char text[sizeof(s->path) + 128];
-    (void)snprintf(text, sizeof(text), "'%s' is left out: %s", s->path, why);
-    s->how.warn(s->how.warn_ctx, text);
+    char text[S3_PATH_MAX + NAME_MAX + 128];
+    (void)snprintf(text, sizeof(text), "'%s' is left out: %s", path, why);
+    how->warn(how->warn_ctx, text);
 }
 
 /* It may have been moved to where nobody looks any more. */
@@ -139,11 +139,7 @@ static int visit(struct scan *s, int at, const char *name, size_t len, unsigned 
         return r < 0 ? r : scan_dir(s, at, name, len, depth + 1);
     }
     if (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode)) {
-        leave_out(s, "it is not a file, directory or symbolic link");
-        return 0;
-    }
-    if (a.size > S3_FILE_MAX) {
-        leave_out(s, "it is larger than 5 GiB");
+        leave_out(&s->how, s->path, "it is not a file, directory or symbolic link");
         return 0;
     }
     if (was && was->kind == a.kind && was->sha[0] && s3_entry_untouched(was, &st)) {
@@ -185,8 +181,9 @@ static int scan_dir(struct scan *s, int at, const char *name, size_t len, unsign
         if (s3_path_ok(s->path))
             r = visit(s, dirfd(d), entry->d_name, strlen(s->path), depth);
         else
-            leave_out(s, "a name in a bucket is UTF-8 text of at most 768 bytes, without control "
-                         "characters, and not .msb");
+            leave_out(&s->how, s->path,
+                      "a name in a bucket is UTF-8 text of at most 768 bytes, without control "
+                      "characters, and not .msb");
         s->path[len] = '\0';
     }
     return r;
@@ -234,6 +231,22 @@ static bool may_be_known(const struct s3_scan *how, const struct s3_entry *a)
     return there && there->size == a->size;
 }
 
+/* What both sides had stays in the bucket, as if the file were still that. 1: there was nothing. */
+static int leave_large(const struct s3_scan *how, struct s3_entry *a)
+{
+    leave_out(how, a->path, "it is larger than 5 GiB");
+    const struct s3_entry *was = how->remote && how->base ? s3_tree_find(how->base, a->path) : NULL;
+    if (!was)
+        return 1;
+    char *path = a->path;
+    *a = *was;
+    a->path = path;
+    a->staged = NULL;
+    a->later[0] = '\0';
+    a->ino = 0;
+    return 0;
+}
+
 static int gone(const struct s3_scan *how)
 {
     lose(how);
@@ -258,6 +271,8 @@ static int read_file(int dirfd, const struct s3_scan *how, struct s3_entry *a, s
         return err_sys(e, errno, "cannot read '%s'", a->path);
     s3_entry_stat(a, &st); /* before it is read: a later change shows */
     a->unread = false;
+    if (a->size > S3_FILE_MAX)
+        return leave_large(how, a);
     if (!may_be_known(how, a))
         return 0;
     r = digest_hex_of_fd(fd, a->sha);

@@ -90,7 +90,8 @@ struct s3_scan {
 /* What can be told without reading a content: files that `base` does not vouch for are `unread`. fill is
  * called for directories alone, `remote` need not be known yet. */
 int s3_tree_walk(int dirfd, const struct s3_scan *how, struct s3_tree *ret, struct err *e);
-/* Looks into these; those that are gone since, or are left out, leave the tree. */
+/* Looks into these; those that are gone since, or are left out, leave the tree. Where `remote` is known,
+ * files that are too large for a bucket are what base says. */
 int s3_tree_read(int dirfd, const struct s3_scan *how, struct s3_tree *t, struct err *e);
 /* Both. */
 int s3_tree_scan(int dirfd, const struct s3_scan *how, struct s3_tree *ret, struct err *e);

@@ -355,6 +355,21 @@ def test_what_comes_and_goes_keeps_no_sync_from_its_end(msb, s3, two):
     assert listings(s3) == 1 and s3.keys("pre/") == ["pre/f"] and s3.objects["pre/f"].data == b"2"
 
 
+def test_a_file_that_becomes_too_large_stays_in_the_bucket(msb, s3, two):
+    a, b = two
+    (a / "f").write_text("1")
+    sync(msb, "a", "b")
+    os.truncate(a / "f", (5 << 30) + 1)
+    for _ in range(2):
+        assert "'f' is left out: it is larger than 5 GiB" in sync(msb, "a")
+        assert status(msb, "a") == {}
+    sync(msb, "b")
+    assert (b / "f").read_text() == "1" and s3.objects["pre/f"].data == b"1"
+    (a / "f").write_text("2")
+    assert "left out" not in sync(msb, "a", "b")
+    assert (b / "f").read_text() == "2" and tree(a) == tree(b)
+
+
 def test_two_writers_at_once(msb, s3, two):
     """The second one to write the manifest starts again, and nothing is lost."""
     a, b = two

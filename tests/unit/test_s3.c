@@ -608,6 +608,67 @@ static void test_two_looks(void **state)
     assert_int_equal(remove_tree_at(AT_FDCWD, root), 0);
 }
 
+static void make_large(int dir, const char *name)
+{
+    AUTO_CLOSE int fd = openat(dir, name, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_int_equal(ftruncate(fd, (off_t)S3_FILE_MAX + 1), 0);
+}
+
+static void count_warning(void *ctx, const char *text)
+{
+    ++*(unsigned *)ctx;
+}
+
+static int leave_out(void *ctx, int fd, const char *path, struct err *e)
+{
+    return 1;
+}
+
+/* What is left out is not gone, and what the bucket has of a file that is too large by now stays there. */
+static void test_what_is_left_out(void **state)
+{
+    static const char *const names[] = {"grown", "grows", "new"};
+    char root[] = "/tmp/msb-s3-XXXXXX";
+    struct err e = {0};
+    struct ignore rules = {0};
+    unsigned warnings = 0;
+    bool lost = false;
+    AUTO_S3_TREE struct s3_tree base = {0}, remote = {0}, t = {0}, now = {0};
+    assert_non_null(mkdtemp(root));
+    AUTO_CLOSE int at = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (size_t i = 0; i < 2; i++) {
+        (void)add_file(&base, names[i], 5);
+        (void)add_file(&remote, names[i], 5);
+        put_thing(at, names[i], false, "small");
+    }
+    make_large(at, "grown");
+    make_large(at, "new");
+    put_thing(at, "strange", false, "");
+    AUTO_CLOSE int fd = openat(at, "strange", O_RDWR | O_CLOEXEC);
+    const bool marks = later_mark(fd, LATER_XATTR, "0123456789abcdef", LATER_SIZE - 1) == 0;
+    struct s3_scan how = {.base = &base,
+                          .remote = &remote,
+                          .ignore = &rules,
+                          .warn = count_warning,
+                          .warn_ctx = &warnings,
+                          .fill = leave_out,
+                          .lost = &lost};
+    assert_int_equal(s3_tree_walk(at, &how, &t, &e), 0);
+    make_large(at, "grows");
+    assert_int_equal(s3_tree_read(at, &how, &t, &e), 0);
+    assert_int_equal(warnings, 3);
+    assert_false(lost);
+    assert_int_equal(t.n, marks ? 2 : 3);
+    for (size_t i = 0; i < 2; i++)
+        assert_true(s3_entry_same(s3_tree_find(&t, names[i]), s3_tree_find(&base, names[i])));
+    /* For a version, it is not there. */
+    how.remote = NULL;
+    assert_int_equal(s3_tree_scan(at, &how, &now, &e), 0);
+    assert_int_equal(warnings, 6);
+    assert_int_equal(now.n, marks ? 0 : 1);
+    assert_int_equal(remove_tree_at(AT_FDCWD, root), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -625,6 +686,7 @@ int main(void)
         cmocka_unit_test(test_decisions),
         cmocka_unit_test(test_young_things),
         cmocka_unit_test(test_two_looks),
+        cmocka_unit_test(test_what_is_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
