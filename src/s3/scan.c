@@ -35,6 +35,14 @@ static void lose(const struct s3_scan *how)
         *how->lost = true;
 }
 
+/* What it hides is not gone, and what is in it cannot be replaced by renames. */
+static int refuse_mount(const char *path, struct err *e)
+{
+    (void)err_set(e, EXDEV, "something is mounted on '%s', or above it", path);
+    err_hint(e, "unmount it, or leave it out with a line in " IGNORE_FILE);
+    return -EXDEV;
+}
+
 /* A file whose content is still in the bucket, and which is where base has it. */
 static bool is_as_marked(int at, const char *name, const struct s3_entry *was, struct s3_entry *a)
 {
@@ -159,13 +167,18 @@ static int visit(struct scan *s, int at, const char *name, size_t len, unsigned 
 
 static int scan_dir(struct scan *s, int at, const char *name, size_t len, unsigned depth)
 {
-    AUTO_CLOSEDIR DIR *d = dir_read_at(at, name);
-    if (!d) {
+    int fd = beneath_open(at, name, O_RDONLY | O_DIRECTORY, false);
+    if (fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP) {
         lose(&s->how);
-        return errno == ENOENT || errno == ENOTDIR
-                   ? 0
-                   : err_sys(s->e, errno, "cannot read directory '%s'", len ? s->path : ".");
+        return 0;
     }
+    if (fd == -EXDEV)
+        return refuse_mount(s->path, s->e);
+    if (fd < 0)
+        return err_sys(s->e, -fd, "cannot read directory '%s'", len ? s->path : ".");
+    AUTO_CLOSEDIR DIR *d = dir_take(fd);
+    if (!d)
+        return err_sys(s->e, errno, "cannot read directory '%s'", len ? s->path : ".");
     if (depth > DEPTH_MAX)
         return err_set(s->e, ELOOP, "the workspace has directories more than %d deep", DEPTH_MAX);
     const struct dirent *entry;
@@ -258,8 +271,10 @@ static int read_file(int dirfd, const struct s3_scan *how, struct s3_entry *a, s
 {
     struct stat st;
     AUTO_CLOSE int fd = beneath_open(dirfd, a->path, O_RDONLY | O_NONBLOCK, false);
-    if (fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP || fd == -EXDEV)
+    if (fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP)
         return gone(how);
+    if (fd == -EXDEV)
+        return refuse_mount(a->path, e);
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_sys(e, fd < 0 ? -fd : errno, "cannot read '%s'", a->path);
     if (!S_ISREG(st.st_mode))

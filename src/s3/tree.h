@@ -76,7 +76,7 @@ int s3_tree_parse_any(const char *text, size_t n, struct s3_tree *ret);
 /* What is below dirfd and is not ignored. Contents are read where `base` does not vouch for them. Names
  * that cannot be keys, and sockets, pipes and devices, are left out and reported. fill is for files
  * whose content is still in the bucket, but which are not where base has them: it brings it, or
- * says 1, and the file is left out. */
+ * says 1, and the file is left out. -EXDEV: something is mounted there. */
 struct s3_scan {
     const struct s3_tree *base;
     const struct s3_tree *remote; /* or NULL: what has another size in base and here gets no sum */

@@ -370,6 +370,30 @@ def test_a_file_that_becomes_too_large_stays_in_the_bucket(msb, s3, two):
     assert (b / "f").read_text() == "2" and tree(a) == tree(b)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_what_is_below_a_mount_stays_in_the_bucket(msb, s3, two, tmp_path):
+    a, b = two
+    (a / "big").mkdir()
+    (a / "big" / "f").write_text("1")
+    sync(msb, "a", "b")
+    (tmp_path / "disk").mkdir()
+    if subprocess.run(["mount", "--bind", tmp_path / "disk", a / "big"], check=False).returncode:
+        pytest.skip("this root may not mount")
+    try:
+        for files in ("", "g"):
+            p = msb("workspace", "sync", "a", check=1)
+            assert b"something is mounted on 'big'" in p.stderr and b"leave it out with a line in .msbignore" in p.stderr
+            (tmp_path / "disk" / "g").write_text(files)
+        (a / ".msbignore").write_text("big/\n")
+        sync(msb, "a")
+        assert s3.keys("pre/") == ["pre/.msbignore", "pre/big/f"] and status(msb, "a") == {}
+        (a / ".msbignore").unlink()
+    finally:
+        subprocess.run(["umount", a / "big"], check=True)
+    sync(msb, "a", "b")
+    assert tree(a) == tree(b) and (b / "big" / "f").read_text() == "1" and s3.keys("pre/") == ["pre/big/f"]
+
+
 def test_two_writers_at_once(msb, s3, two):
     """The second one to write the manifest starts again, and nothing is lost."""
     a, b = two

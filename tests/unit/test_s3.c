@@ -16,10 +16,14 @@
 #include "s3/xml.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/process.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
 
 /* --- signatures ------------------------------------------------------------------------------ */
 
@@ -669,6 +673,48 @@ static void test_what_is_left_out(void **state)
     assert_int_equal(remove_tree_at(AT_FDCWD, root), 0);
 }
 
+/* In a child, which has a mount namespace of its own: what is mounted below data/ hides what is known to be
+ * there, and is not what a workspace consists of. */
+static void expect_mount_refused(const char *from, const char *to)
+{
+    char root[] = "/tmp/msb-s3-XXXXXX";
+    struct err e = {0};
+    struct ignore rules = {0};
+    AUTO_S3_TREE struct s3_tree base = {0}, t = {0};
+    const struct s3_scan how = {.base = &base, .ignore = &rules, .warn = ignore_warning};
+    assert_non_null(mkdtemp(root));
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (unshare(CLONE_NEWNS) < 0 || mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+            _exit(77);
+        int at = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (mkdirat(at, "data", 0700) < 0 || mkdirat(at, "data/dir", 0700) < 0 ||
+            mkdirat(at, "empty", 0700) < 0)
+            _exit(1);
+        put_thing(at, "other", false, "other");
+        int data = dir_open_at(at, "data");
+        put_thing(data, "file", false, "file");
+        if (chdir(root) < 0 ||
+            mount(from, to, "tmpfs", strcmp(from, "none") ? MS_BIND : 0, NULL) < 0)
+            _exit(77);
+        int r = s3_tree_scan(data, &how, &t, &e);
+        bool named = strstr(e.msg, strrchr(to, '/') + 1) && strstr(e.hint[0], IGNORE_FILE);
+        _exit(r == -EXDEV && named ? 0 : 1);
+    }
+    int status = process_wait(pid);
+    assert_int_equal(remove_tree_at(AT_FDCWD, root), 0);
+    if (WEXITSTATUS(status) == 77)
+        skip();
+    assert_int_equal(status, 0);
+}
+
+static void test_mounts(void **state)
+{
+    expect_mount_refused("none", "data/dir");
+    expect_mount_refused("empty", "data/dir"); /* of the same file system */
+    expect_mount_refused("other", "data/file");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -687,6 +733,7 @@ int main(void)
         cmocka_unit_test(test_young_things),
         cmocka_unit_test(test_two_looks),
         cmocka_unit_test(test_what_is_left_out),
+        cmocka_unit_test(test_mounts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
