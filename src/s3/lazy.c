@@ -121,8 +121,22 @@ bool s3_can_be_lazy(const struct s3_work *w)
     return true;
 }
 
+/* The walk was before the listing: somebody may have put something here since. */
+static bool is_still_empty(const struct s3_work *w)
+{
+    AUTO_CLOSEDIR DIR *d = dir_read_at(w->data, ".");
+    const struct dirent *entry = NULL;
+    while (d && (errno = 0, entry = readdir(d)))
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            strcmp(entry->d_name, IGNORE_FILE) != 0)
+            return false;
+    return d && errno == 0;
+}
+
 int s3_plan_lazily(struct s3_work *w)
 {
+    if (!is_still_empty(w))
+        return -ENOTEMPTY;
     if (fsetxattr(w->data, LATER_XATTR, LATER_ROOT, LATER_SIZE - 1, 0) < 0)
         return -errno;
     for (size_t i = 0; i < w->plan.n; i++) {

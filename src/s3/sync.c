@@ -297,8 +297,13 @@ static int check_room(const struct s3_work *w, struct err *e)
     return -EFBIG;
 }
 
+static bool is_refusal(int r)
+{
+    return r == -EOPNOTSUPP || r == -ENOTEMPTY;
+}
+
 /* The first sync of all: nothing is made that nobody has looked at. 1: the rules of what is ignored
- * have come, and count from now on. -EOPNOTSUPP: the file system cannot do it. */
+ * have come, and count from now on. A refusal: s3_plan_lazily() says why it cannot be. */
 static int begin_lazily(struct s3_work *w, struct err *e)
 {
     for (size_t i = 0; i < w->plan.n; i++) {
@@ -311,14 +316,14 @@ static int begin_lazily(struct s3_work *w, struct err *e)
     int r = file_replace_at(w->dir, LATER_FILE, "names\n", 6, 0600, true);
     if (r == 0)
         r = s3_plan_lazily(w);
-    return r < 0 && r != -EOPNOTSUPP ? err_sys(e, -r, "cannot write the workspace") : r;
+    return r < 0 && !is_refusal(r) ? err_sys(e, -r, "cannot write the workspace") : r;
 }
 
 /* What is to be here is here, or will be when somebody wants it. */
 static int bring_here(struct s3_work *w, const struct job *j, struct err *e)
 {
     int r = j->here == S3_HERE_MARKS && s3_can_be_lazy(w) ? begin_lazily(w, e) : 0;
-    if (r == -EOPNOTSUPP)
+    if (is_refusal(r))
         r = 0;
     if (r == 0)
         r = s3_pull(w, e);

@@ -101,7 +101,8 @@ int s3_list_to(struct s3_work *w, const char *path, bool itself, struct err *e);
 int s3_list_all(struct s3_work *w, struct err *e);
 /* Whether this sync can begin by marking the workspace alone: nothing is here yet. */
 bool s3_can_be_lazy(const struct s3_work *w);
-/* Decides all steps that way. -EOPNOTSUPP: there are no extended attributes. */
+/* Decides all steps that way. -EOPNOTSUPP: there are no extended attributes; -ENOTEMPTY: something is here by
+ * now. */
 int s3_plan_lazily(struct s3_work *w);
 
 /* parts.c: the parts of a large file that the request names (util/later.h). told is called with ctx for each

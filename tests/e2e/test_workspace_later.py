@@ -13,7 +13,7 @@ import pytest
 from conftest import wait_for
 from fakes3 import BUCKET, FakeS3
 from guest import sh
-from test_workspace_s3 import KEYS, data, sync
+from test_workspace_s3 import KEYS, data, during_listings, sync
 
 MARK = "user.msb.later"
 
@@ -145,6 +145,26 @@ def test_names_come_with_the_first_look(msb, s3):
     assert {k.removeprefix("pre/") for k in s3.keys()} == want
     status = json.loads(msb.ok("workspace", "status", "w", "--format", "json"))
     assert status["differences"] == []
+
+
+def test_what_is_put_here_during_the_first_listing_is_kept(msb, s3):
+    """Nothing was here before, so that no file would have been made."""
+    d = data(msb, "w")
+    for name in ("f", "d/g", "h"):
+        s3.put(f"pre/{name}", b"theirs\n")
+
+    def put(n):
+        (d / "f").write_text("ours\n")
+        (d / "new").write_text("new\n")
+
+    during_listings(s3, put)
+    p = msb("create", "-n", "box", "--workspace", "w", check=0)
+    assert b"conflict: 'f' was changed here and in the bucket" in p.stderr
+    assert sh(msb, "box", "cd /workspace; cat f f.conflict-* new d/g h") == "theirs\nours\nnew\ntheirs\ntheirs\n"
+    msb.ok("stop", "-q", "box")
+    assert s3.objects["pre/new"].data == b"new\n" and s3.objects["pre/f"].data == b"theirs\n"
+    (key,) = s3.keys("pre/f.conflict-")
+    assert s3.objects[key].data == b"ours\n" and len(s3.keys("pre/")) == 5
 
 
 def test_names_are_there_for_the_host(msb, s3):
