@@ -167,6 +167,20 @@ def test_what_is_put_here_during_the_first_listing_is_kept(msb, s3):
     assert s3.objects[key].data == b"ours\n" and len(s3.keys("pre/")) == 5
 
 
+class Huge(bytes):
+    def __len__(self):
+        return (5 << 30) + 1
+
+
+def test_an_object_that_msb_could_not_upload_stays(msb, s3):
+    """Others can make one; here it is a file that was not fetched yet."""
+    s3.put("pre/huge", Huge(b"x"))
+    for _ in range(3):
+        assert "huge" in msb.ok("workspace", "ls", "w")
+        assert s3.keys("pre/") == ["pre/huge"]
+    assert (data(msb, "w") / "huge").stat().st_size == len(Huge()) and unfetched(data(msb, "w")) == {"huge"}
+
+
 def test_names_are_there_for_the_host(msb, s3):
     """Verbs that need them make them; an interrupted look begins again."""
     for i in range(30):
