@@ -175,7 +175,8 @@ static int boot(const struct oci_init *in, int init, struct err *e)
         return err_sys(e, -monitor, "the %s has ended already", in->pod ? "pod" : "new sandbox");
     if (in->config->sandbox && in->config->ns.entered[OCI_NS_NET])
         forward_start(dir, monitor);
-    return sock_send_fd(init, monitor);
+    return sock_send_fd(init, monitor) < 0 ? err_set(e, ECHILD, "the container's process has ended")
+                                           : 0;
 }
 
 /* Its files are what this process sees. */

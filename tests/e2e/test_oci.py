@@ -130,6 +130,23 @@ def test_whatever_dies_the_rest_goes(rt):
     rt("delete", "dies")
 
 
+def test_its_process_dies_while_the_guest_boots(rt):
+    """`create` fails, and the guest that nobody would hold is gone."""
+    got = []
+    bundle, pid_file = rt.bundle(sh("sleep 1000")), rt.dir / "doomed.pid"
+    create = threading.Thread(target=lambda: got.append(
+        rt("create", "--bundle", bundle, "--pid-file", pid_file, "doomed", check=None)))
+    create.start()
+    while not (rt.root / "containers/doomed/start.sock").exists() or not pid_file.exists():
+        assert create.is_alive()
+    os.kill(int(pid_file.read_text()), signal.SIGKILL)
+    create.join()
+    assert got[0].returncode == 1 and "the container's process" in got[0].err, got[0].err
+    assert not pid_file.exists() and not (rt.root / "sandboxes/doomed").exists()
+    wait_for(lambda: not rt.processes())
+    assert rt.run(sh("echo on")) == "on\n"
+
+
 # --- the command ----------------------------------------------------------------------------------
 
 
