@@ -63,9 +63,24 @@ static void run_poststop(const struct oci_runtime *rt, const struct oci_containe
         oci_log_error(rt->g, &why);
 }
 
+/* By which its commands are found in the pod's guest. */
+static int save_number(struct oci_container *c, int number, struct err *e)
+{
+    json_t *state = json_copy(c->j);
+    json_put(&state, "number", json_integer(number));
+    return container_save(c, state, c->pid, e);
+}
+
+static int await_guest(struct oci_container *c, bool in_pod, int sock, struct err *e)
+{
+    pid_t number = 0;
+    int r = report_receive(sock, &number, e);
+    return r == 0 && in_pod ? save_number(c, number, e) : r;
+}
+
 /* The container's process has its namespaces: whatever connects them is run now, before the guest
  * looks at its network. */
-static int complete(struct oci_container *c, const char *pid_file, int sock, pid_t *number,
+static int complete(struct oci_container *c, const char *pid_file, bool in_pod, int sock,
                     struct err *e)
 {
     static const char *const kinds[] = {"prestart", "createRuntime", "createContainer"};
@@ -76,7 +91,12 @@ static int complete(struct oci_container *c, const char *pid_file, int sock, pid
         r = err_set(e, ECHILD, "the container's process ended unexpectedly");
     if (r == 0) /* while the guest boots */
         r = pid_file_write(pid_file, c->pid, e);
-    return r < 0 ? r : report_receive(sock, number, e);
+    if (r < 0)
+        return r;
+    r = await_guest(c, in_pod, sock, e);
+    if (r < 0 && pid_file)
+        (void)unlink(pid_file);
+    return r;
 }
 
 /* Orphans of the booter become ours, and our caller's when we end. */
@@ -110,19 +130,11 @@ static int save_state(struct oci_container *c, const struct oci_init *in, pid_t 
     return r < 0 ? r : container_save_filter(c, &in->config->process.req, e);
 }
 
-/* By which its commands are found in the pod's guest. */
-static int save_number(struct oci_container *c, int number, struct err *e)
-{
-    json_t *state = json_copy(c->j);
-    json_put(&state, "number", json_integer(number));
-    return container_save(c, state, c->pid, e);
-}
-
 static int create_in(const struct oci_create *o, const struct oci_init *in, struct oci_container *c,
                      json_t *groups, struct err *e)
 {
     AUTO_CLOSE int sock = -1;
-    pid_t booter = 0, pid = 0, number = 0;
+    pid_t booter = 0, pid = 0;
     const char *path = in->config->cgroups_path;
     int r = group_limit(groups, in->config->resources, !path || !*path, e);
     if (r == 0)
@@ -133,12 +145,8 @@ static int create_in(const struct oci_create *o, const struct oci_init *in, stru
     if (r == 0)
         r = save_state(c, in, pid, e);
     if (r == 0)
-        r = complete(c, o->pid_file, sock, &number, e);
-    if (r == 0 && in->pod)
-        r = save_number(c, number, e);
+        r = complete(c, o->pid_file, in->pod, sock, e);
     close_fd(&sock);
-    if (r < 0 && o->pid_file)
-        (void)unlink(o->pid_file);
     if (r < 0 && pid > 0)
         (void)kill(pid, SIGKILL);
     (void)process_wait(booter);

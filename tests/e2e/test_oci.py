@@ -147,6 +147,18 @@ def test_its_process_dies_while_the_guest_boots(rt):
     assert rt.run(sh("echo on")) == "on\n"
 
 
+def test_pid_files_of_others(rt):
+    """A `create` that fails removes its pid file, if it has written one."""
+    pid_file, fails = rt.dir / "kept.pid", [{"path": "/bin/false"}]
+    pid_file.write_text("1234")
+    early = rt.bundle(sh("true"), hooks={"prestart": fails})
+    rt("create", "--bundle", early, "--pid-file", pid_file, "early", check=1)
+    assert pid_file.read_text() == "1234"
+    late = rt.bundle({**sh(""), "args": ["nothing"]})
+    assert "nothing" in rt("create", "--bundle", late, "--pid-file", pid_file, "late", check=1).err
+    assert not pid_file.exists()
+
+
 # --- the command ----------------------------------------------------------------------------------
 
 
