@@ -168,7 +168,7 @@ int container_config_read(struct container_config *c, const char *bundle, const 
     AUTO_CLOSE int dir = c->bundle ? open(c->bundle, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (dir < 0)
         return err_sys(e, errno, "cannot open the bundle %s", bundle);
-    c->j = oci_json_read(dir, "config.json", e);
+    c->j = oci_config_read(dir, e);
     if (!c->j)
         return -e->code;
     if (!(c->spec.name = strdup(id)))

@@ -36,21 +36,41 @@ static size_t read_piece(void *to, size_t n, void *ctx)
     return s->error ? (size_t)-1 : (size_t)k;
 }
 
-json_t *oci_json_read(int dirfd, const char *path, struct err *e)
+/* Takes the descriptor; one below 0 is an error. */
+static json_t *read_json(int from, const char *path, struct err *e)
 {
+    AUTO_CLOSE int fd = from;
     json_error_t why = {0};
-    AUTO_CLOSE int fd = strcmp(path, "-") == 0 ? fcntl(0, F_DUPFD_CLOEXEC, 3)
-                                               : openat(dirfd, path, O_RDONLY | O_CLOEXEC);
-    struct source s = {.fd = fd, .error = fd < 0 ? errno : 0, .left = JSON_FILE_MAX};
+    struct source s = {.fd = fd, .error = fd < 0 ? -fd : 0, .left = JSON_FILE_MAX};
     /* As reals: "unlimited" is 2^64 - 1, which is no integer here. */
     size_t how = JSON_DECODE_INT_AS_REAL | JSON_REJECT_DUPLICATES;
     AUTO_JSON json_t *j = fd < 0 ? NULL : json_load_callback(read_piece, &s, how, &why);
-    if (!s.error && json_is_object(j))
-        return steal_ptr(&j);
     if (s.error)
         (void)err_sys(e, s.error, "cannot read %s", path);
-    else
+    else if (!json_is_object(j))
         (void)err_set(e, EINVAL, "%s is not a JSON object: %s (line %d)", path, why.text, why.line);
+    else
+        return steal_ptr(&j);
+    return NULL;
+}
+
+json_t *oci_json_read(const char *path, struct err *e)
+{
+    int fd =
+        strcmp(path, "-") == 0 ? fcntl(0, F_DUPFD_CLOEXEC, 3) : open(path, O_RDONLY | O_CLOEXEC);
+    return read_json(fd < 0 ? -errno : fd, path, e);
+}
+
+/* Whoever opens a pipe waits for a writer. */
+json_t *oci_config_read(int bundle, struct err *e)
+{
+    struct stat st;
+    AUTO_CLOSE int fd = openat(bundle, "config.json", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return read_json(-errno, "config.json", e);
+    if (S_ISREG(st.st_mode))
+        return read_json(steal_fd(&fd), "config.json", e);
+    (void)err_set(e, EINVAL, "config.json is not a regular file");
     return NULL;
 }
 

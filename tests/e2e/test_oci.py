@@ -727,6 +727,19 @@ BAD = {
 }
 
 
+def test_a_config_that_is_no_file(rt):
+    """A pipe would be waited for."""
+    bundle = rt.bundle(sh("true"))
+    (bundle / "config.json").unlink()
+    os.mkfifo(bundle / "config.json")
+    for verb in "create", "run":
+        assert "config.json is not a regular file" in rt(verb, "--bundle", bundle, "pipe", check=1).err
+    (bundle / "config.json").unlink()
+    (rt.dir / "elsewhere.json").write_text((rt.bundle(sh("echo linked")) / "config.json").read_text())
+    (bundle / "config.json").symlink_to(rt.dir / "elsewhere.json")
+    assert rt("run", "--bundle", bundle, "linked").out == "linked\n"
+
+
 @pytest.mark.parametrize("message", BAD, ids=lambda m: m[:20])
 def test_refused(rt, message):
     config = {"process": sh("true"), **BAD[message]}

@@ -32,7 +32,7 @@ bool oci_console_wanted(const char *bundle)
 {
     struct err ignored = {0};
     AUTO_CLOSE int dir = open(bundle, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    AUTO_JSON json_t *j = dir < 0 ? NULL : oci_json_read(dir, "config.json", &ignored);
+    AUTO_JSON json_t *j = dir < 0 ? NULL : oci_config_read(dir, &ignored);
     return json_is_true(json_object_get(json_object_get(j, "process"), "terminal"));
 }
 

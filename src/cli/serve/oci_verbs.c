@@ -192,7 +192,7 @@ static json_t *process_from_options(const struct oci_runtime *rt, const struct a
         return NULL;
     const char *bundle = json_string_value(json_object_get(c.j, "bundle"));
     AUTO_CLOSE int dir = open(bundle ? bundle : "", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    AUTO_JSON json_t *config = oci_json_read(dir, "config.json", e);
+    AUTO_JSON json_t *config = oci_config_read(dir, e);
     AUTO_JSON json_t *p = json_deep_copy(json_object_get(config, "process"));
     if (!p) {
         if (!e->code)
@@ -222,7 +222,7 @@ static int exec_run(const struct args *a, struct oci_runtime *rt, struct err *e)
     int r = refuse_fds(a, e);
     if (r < 0)
         return r;
-    AUTO_JSON json_t *p = file ? oci_json_read(AT_FDCWD, file, e) : process_from_options(rt, a, e);
+    AUTO_JSON json_t *p = file ? oci_json_read(file, e) : process_from_options(rt, a, e);
     if (!p)
         return -1;
     if (args_has(a, "tty"))
@@ -504,7 +504,7 @@ static int update_run(const struct args *a, struct oci_runtime *rt, struct err *
     const char *file = args_get(a, "resources");
     if (!file && check_pids(rt, a, e) < 0)
         return -1;
-    AUTO_JSON json_t *j = file ? oci_json_read(AT_FDCWD, file, e) : resources_from_options(a, e);
+    AUTO_JSON json_t *j = file ? oci_json_read(file, e) : resources_from_options(a, e);
     return j ? oci_update(rt, a->pos[0], j, e) : -1;
 }
 
