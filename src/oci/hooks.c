@@ -69,11 +69,11 @@ static int run_one(const json_t *hook, const char *kind, const json_t *state, st
     if (!path || path[0] != '/' || timeout < 0 || timeout > TIMEOUT_MAX_S)
         return err_set(e, EINVAL, "hooks.%s: needs an absolute path, and a timeout of at most %d s",
                        kind, TIMEOUT_MAX_S);
-    int r = oci_read_strings(json_object_get(hook, "args"), "hooks: args", &args, e);
+    int r = oci_read_strings(json_object_get(hook, "args"), "args", &args, e);
     if (r == 0)
-        r = oci_read_strings(json_object_get(hook, "env"), "hooks: env", &env, e);
+        r = oci_read_strings(json_object_get(hook, "env"), "env", &env, e);
     if (r < 0)
-        return r;
+        return err_wrap(e, r, "hooks.%s", kind);
     AUTO_CLOSE int in = make_stdin(state);
     if (in < 0)
         return err_oom(e);

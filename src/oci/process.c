@@ -36,6 +36,26 @@ static size_t read_piece(void *to, size_t n, void *ctx)
     return s->error ? (size_t)-1 : (size_t)k;
 }
 
+/* What is null counts as missing, as in programs that are written in Go. */
+static void drop_nulls(json_t *j)
+{
+    const char *key;
+    json_t *v;
+    void *next;
+    size_t i;
+    json_object_foreach_safe(j, next, key, v)
+    {
+        if (json_is_null(v))
+            (void)json_object_del(j, key);
+        else
+            drop_nulls(v);
+    }
+    json_array_foreach(j, i, v)
+    {
+        drop_nulls(v);
+    }
+}
+
 /* Takes the descriptor; one below 0 is an error. */
 static json_t *read_json(int from, const char *path, struct err *e)
 {
@@ -50,8 +70,8 @@ static json_t *read_json(int from, const char *path, struct err *e)
     else if (!json_is_object(j))
         (void)err_set(e, EINVAL, "%s is not a JSON object: %s (line %d)", path, why.text, why.line);
     else
-        return steal_ptr(&j);
-    return NULL;
+        drop_nulls(j);
+    return s.error || !json_is_object(j) ? NULL : steal_ptr(&j);
 }
 
 json_t *oci_json_read(const char *path, struct err *e)

@@ -36,7 +36,8 @@ bool process_is_here(const struct oci_process *p, const struct sandbox_spec *spe
 /* The same words for a command that the guest could not start. */
 void process_explain(const struct oci_process *p, int exit_code, struct err *e);
 
-/* A whole JSON file, or stdin (-). Numbers of any size are reals in it. */
+/* A whole JSON file, or stdin (-). Numbers of any size are reals in it, and members that are null are
+ * left out. */
 json_t *oci_json_read(const char *path, struct err *e);
 /* The same for config.json in a bundle, which is a regular file. */
 json_t *oci_config_read(int bundle, struct err *e);

@@ -696,6 +696,8 @@ def test_hooks(rt, tmp_path):
     assert log.read_text() == 'poststop "status":"stopped\n'
     hooks = {"prestart": [{"path": "/bin/sleep", "args": ["sleep", "1000"], "timeout": 1}]}
     assert "took longer than 1 seconds" in rt.refused(sh("true"), hooks=hooks)
+    hooks = {"createRuntime": [{"path": "/bin/true", "args": "true"}]}
+    assert "hooks.createRuntime: args must be a list of strings" in rt.refused(sh("true"), hooks=hooks)
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -725,6 +727,16 @@ BAD = {
     "not a usable path": {"linux": {"cgroupsPath": "/a/../b"}},
     "process.oomScoreAdj must be a number": {"process": sh("true", oomScoreAdj=1001)},
 }
+
+
+def test_null(rt):
+    """It is the same as nothing: programs in Go write it for lists that are empty."""
+    nothing = dict.fromkeys(("maskedPaths", "readonlyPaths", "sysctl", "seccomp", "devices", "resources"))
+    user = {"uid": 0, "gid": 0, "umask": None, "additionalGids": None}
+    process = sh("umask", user=user, rlimits=None, capabilities=None, oomScoreAdj=None)
+    hooks = {"prestart": None, "poststart": [{"path": "/bin/true", "args": None, "env": None, "timeout": None}]}
+    assert rt.run(process, linux=nothing, hooks=hooks, hostname=None) == "0022\n"
+    assert "process.args is empty" in rt.refused({**sh(""), "args": None})
 
 
 def test_a_config_that_is_no_file(rt):
