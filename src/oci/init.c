@@ -105,7 +105,7 @@ struct life {
     const struct oci_init *in;
     bool own_mounts;
     int root;                   /* the container's, as the host has it, */
-    int trees[SPEC_MOUNTS_MAX]; /* ... and what is to be mounted there */
+    int trees[SPEC_MOUNTS_MAX]; /* ... and what is still to be mounted there */
     int monitor;                /* pidfd */
     int leash, listener;
     int agent;       /* agent.sock, O_PATH */
@@ -206,7 +206,7 @@ static int prepare_life(struct life *l, struct err *e)
         return err_sys(e, errno, "cannot open /proc/self/fd");
     if (!l->own_mounts)
         return 0;
-    l->root = view_build(&in->config->spec, in->pod ? NULL : l->trees, e);
+    l->root = view_build(&in->config->spec, in->pod, l->trees, e);
     return l->root < 0 ? l->root : in->pod ? 0 : view_enter(l->root, e);
 }
 
@@ -223,7 +223,7 @@ static int settle(struct life *l, struct err *e)
     int r = in->pod ? enter_pod(l, dir, e) : (l->leash = take_leash(l, e));
     if (r >= 0 && l->root >= 0 && in->pod)
         r = view_enter(l->root, e);
-    else if (r >= 0 && l->root >= 0)
+    if (r >= 0 && l->root >= 0)
         view_complete(&in->config->spec, l->root, l->trees);
     close_fd(&l->root);
     return r < 0 ? r : jail_keep_caps(0, e);

@@ -81,16 +81,23 @@ static int make_and_mount(int root, const struct spec_mount *m)
     return place < 0 ? place : !mount_is_share(m) ? 0 : tree < 0 ? tree : attach(tree, place);
 }
 
-/* A new one of that type. A proc shows this namespace's processes and no others. */
-static int mount_new(int root, const char *type, const char *where)
+/* A new file system of that type, mounted nowhere yet. A proc shows this namespace's processes and no
+ * others. */
+static int new_mount(const char *type)
 {
-    AUTO_CLOSE int place = view_open(root, where);
-    AUTO_CLOSE int fs = place < 0 ? -1 : (int)syscall(SYS_fsopen, type, FSOPEN_CLOEXEC);
+    AUTO_CLOSE int fs = (int)syscall(SYS_fsopen, type, FSOPEN_CLOEXEC);
     if (fs < 0 || syscall(SYS_fsconfig, fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
-        return place < 0 ? place : -errno;
-    AUTO_CLOSE int tree = (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC,
-                                       MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
-    return tree < 0 ? -errno : attach(tree, place);
+        return -errno;
+    int fd = (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC,
+                          MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+static int mount_dev(int root)
+{
+    AUTO_CLOSE int place = view_open(root, "/dev");
+    AUTO_CLOSE int tree = place < 0 ? place : new_mount("tmpfs");
+    return tree < 0 ? tree : attach(tree, place);
 }
 
 /* The places where the guest mounts file systems of its own. Those in /dev are nowhere but here. */
@@ -101,11 +108,17 @@ static int make_places(int root, struct err *e)
     for (size_t i = 0; r == 0 && i < ARRAY_LEN(own); i++)
         r = make_place(root, own[i], true);
     if (r == 0)
-        r = mount_new(root, "tmpfs", "/dev");
+        r = mount_dev(root);
     return r < 0 ? err_sys(e, -r, "cannot prepare the container's root") : 0;
 }
 
-int view_build(const struct sandbox_spec *spec, int *trees, struct err *e)
+/* Where a mount that is not there yet belongs; the first is the proc. */
+static const char *place_of(const struct sandbox_spec *spec, size_t i)
+{
+    return i ? spec->mounts[i].guest : "/proc";
+}
+
+int view_build(const struct sandbox_spec *spec, bool whole, int *trees, struct err *e)
 {
     const char *path = spec->mounts[0].source;
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
@@ -116,14 +129,12 @@ int view_build(const struct sandbox_spec *spec, int *trees, struct err *e)
     AUTO_CLOSE int root = r < 0 ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (root < 0)
         return err_sys(e, r < 0 ? -r : errno, "cannot open the container's root %s", path);
-    r = trees ? 0 : make_places(root, e);
+    r = whole ? make_places(root, e) : 0;
+    trees[0] = new_mount("proc");
     for (size_t i = 1; r == 0 && i < spec->n_mounts; i++) {
         const struct spec_mount *m = &spec->mounts[i];
-        int k = 0;
-        if (trees)
-            trees[i] = m->pod || !mount_is_share(m) ? -1 : clone_share(m);
-        else if (!m->pod)
-            k = make_and_mount(root, m);
+        int k = whole && !m->pod ? make_and_mount(root, m) : 0;
+        trees[i] = whole || m->pod || !mount_is_share(m) ? -1 : clone_share(m);
         if (k < 0)
             r = err_sys(e, -k, "mounts: cannot mount %s on %s", m->source ? m->source : "a tmpfs",
                         m->guest);
@@ -133,8 +144,8 @@ int view_build(const struct sandbox_spec *spec, int *trees, struct err *e)
 
 void view_complete(const struct sandbox_spec *spec, int root, int *trees)
 {
-    for (size_t i = 1; i < spec->n_mounts; i++) {
-        AUTO_CLOSE int place = trees[i] < 0 ? -1 : view_open(root, spec->mounts[i].guest);
+    for (size_t i = 0; i < spec->n_mounts; i++) {
+        AUTO_CLOSE int place = trees[i] < 0 ? -1 : view_open(root, place_of(spec, i));
         if (place >= 0)
             (void)attach(trees[i], place);
         close_fd(&trees[i]);
@@ -158,7 +169,6 @@ int view_copy(const struct sandbox_spec *spec, int root, struct err *e)
 
 int view_enter(int root, struct err *e)
 {
-    (void)mount_new(root, "proc", "/proc");
     if (fchdir(root) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 ||
         chdir("/") < 0)
         return err_sys(e, errno, "cannot enter the container's root");

@@ -6,12 +6,13 @@
 
 #include "spec/spec.h"
 
-/* In a new mount and pid namespace: the root with all mounts, whose places are made, /dev being a tmpfs; or
- * the root alone, with the mounts in `trees` (one for each of the spec's) for view_complete(). A
- * descriptor of the root, for view_enter(). */
-int view_build(const struct sandbox_spec *spec, int *trees, struct err *e);
-/* Puts the mounts where the guest has made their places; what has none, or may not be mounted by this
- * user, is left out. */
+/* In a new mount and pid namespace: the root, whole with all mounts, whose places are made, /dev being a
+ * tmpfs; or alone. `trees` (one for each of the spec's mounts) is what is left for view_complete(): the
+ * first is a proc, since users may not make one once they no longer see the host's. A descriptor of the
+ * root, for view_enter(). */
+int view_build(const struct sandbox_spec *spec, bool whole, int *trees, struct err *e);
+/* Mounts the rest where there is a place by now, which the guest has made; what has none, or may not be
+ * mounted by this user, is left out. */
 void view_complete(const struct sandbox_spec *spec, int root, int *trees);
 /* A path in the container, O_PATH: its links lead to its own files, never to the host's. */
 int view_open(int root, const char *path);

@@ -439,6 +439,20 @@ def test_engines_see_the_containers_files(rt, tmp_path):
     assert reap(pid) == -signal.SIGKILL
 
 
+@needs_root
+def test_engines_see_processes_of_an_image_without_proc(rt, tmp_path):
+    """The guest makes the place for it while the container's process gets ready."""
+    root = make_root(tmp_path / "rootfs")
+    (root / "proc").rmdir()
+    pid = rt.create("bare", sh("sleep 1000"), root={"path": str(root)})
+    inside = ["nsenter", "-t", str(pid), "-m", "-p", "-r", "/bin/sh", "-c", "tr '\\0' ' ' </proc/1/cmdline"]
+    try:
+        assert "container bare" in subprocess.run(inside, capture_output=True, text=True, check=False).stdout
+    finally:
+        rt("delete", "--force", "bare")
+        assert reap(pid) == -signal.SIGKILL
+
+
 # --- what surrounds it ----------------------------------------------------------------------------
 
 
