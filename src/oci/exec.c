@@ -111,8 +111,7 @@ static int connect_to(const struct oci_runtime *rt, const char *id, struct sessi
     if (c.status != OCI_RUNNING && c.status != OCI_CREATED)
         return err_set(e, EINVAL, "cannot exec in container '%s': it is %s", id,
                        oci_status_name(c.status));
-    int sock = pod_connect(rt, &c);
-    return sock < 0 ? err_sys(e, -sock, "cannot reach the guest of container '%s'", id) : sock;
+    return pod_connect(rt, &c, e);
 }
 
 int oci_exec(const struct oci_runtime *rt, const struct oci_exec *o, int *code, struct err *e)

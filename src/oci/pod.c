@@ -222,6 +222,23 @@ static int await_started(int sock, uint32_t *number, struct err *e)
 
 /* --- containers ------------------------------------------------------------------------------ */
 
+/* The number of a container in its pod's guest; 0: it has a guest of its own. Without one it would be
+ * taken for the pod's first container. */
+static int find_number(const struct oci_container *c, uint32_t *ret, struct err *e)
+{
+    uint32_t number = (uint32_t)json_number_value(json_object_get(c->j, "number"));
+    if (!number && json_object_get(c->j, "pod")) {
+        (void)err_set(e, EBUSY,
+                      "container '%s' is not complete: it is still being created, or that was "
+                      "interrupted",
+                      c->id);
+        err_hint(e, "delete --force removes it");
+        return -EBUSY;
+    }
+    *ret = number;
+    return 0;
+}
+
 static int change_tree(int dirfd, const char *id, int tree)
 {
     AUTO_REQUEST struct request q;
@@ -287,13 +304,16 @@ int pod_set(const struct oci_runtime *rt, const struct oci_container *c,
             const struct strlist *settings, struct err *e)
 {
     const char *pod = json_string_value(json_object_get(c->j, "pod"));
-    unsigned number = (unsigned)json_number_value(json_object_get(c->j, "number"));
+    uint32_t number = 0;
+    int r = find_number(c, &number, e);
+    if (r < 0)
+        return r;
     AUTO_CLOSE int dir = dir_open_at(rt->store.sandboxes_fd, pod);
     int sock = dir < 0 ? dir : sandbox_connect(dir);
     struct files f;
     if (sock < 0)
         return err_sys(e, -sock, "cannot reach the guest of container '%s'", c->id);
-    int r = files_open(&f, sock, pod, "0", "/", e);
+    r = files_open(&f, sock, pod, "0", "/", e);
     for (size_t i = 0; r == 0 && i < settings->n; i++) {
         char path[128];
         size_t name = strcspn(settings->v[i], "=");
@@ -310,12 +330,16 @@ int pod_address(int sock, uint32_t number)
     return number ? send_frame(sock, PROTO_IN, F_CONTAINER, number) : 0;
 }
 
-int pod_connect(const struct oci_runtime *rt, const struct oci_container *c)
+int pod_connect(const struct oci_runtime *rt, const struct oci_container *c, struct err *e)
 {
     const char *pod = json_string_value(json_object_get(c->j, "pod"));
-    double number = json_number_value(json_object_get(c->j, "number"));
+    uint32_t number = 0;
+    int r = find_number(c, &number, e);
+    if (r < 0)
+        return r;
     AUTO_CLOSE int dir = dir_open_at(rt->store.sandboxes_fd, pod ? pod : c->id);
     AUTO_CLOSE int sock = dir < 0 ? dir : sandbox_connect(dir);
-    int r = sock < 0 ? sock : pod_address(sock, pod ? (uint32_t)number : 0);
-    return r < 0 ? r : steal_fd(&sock);
+    r = sock < 0 ? sock : pod_address(sock, number);
+    return r < 0 ? err_sys(e, -r, "cannot reach the guest of container '%s'", c->id)
+                 : steal_fd(&sock);
 }

@@ -32,4 +32,4 @@ bool pod_limits(const json_t *resources, struct strlist *to);
 /* What is sent over a new connection is for that container; 0: for the guest. 0 or -errno. */
 int pod_address(int sock, uint32_t number);
 /* A connection for commands in a container. */
-int pod_connect(const struct oci_runtime *rt, const struct oci_container *c);
+int pod_connect(const struct oci_runtime *rt, const struct oci_container *c, struct err *e);

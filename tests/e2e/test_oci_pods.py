@@ -1,4 +1,5 @@
 """Pods: containers that share a guest, as Kubernetes and Podman ask for them."""
+import contextlib
 import os
 import pathlib
 import subprocess
@@ -150,8 +151,9 @@ def test_processes_of_another(pod):
         "namespaces": [{"type": "pid", "path": f"/proc/{pod.pid}/ns/pid"}]})
 
 
-def test_processes_of_one_that_is_not_made_yet(pod, tmp_path):
-    """Its namespace on the host stands for none in the guest: not for that of the pod's first, either."""
+@contextlib.contextmanager
+def late(pod, tmp_path):
+    """A container whose `create` has got as far as its hooks."""
     script = f"touch {tmp_path}/waits; while ! test -e {tmp_path}/go; do sleep 0.02; done"
     hooks = {"createRuntime": [{"path": "/bin/sh", "args": ["sh", "-c", script], "env": ["PATH=/usr/bin:/bin"]}]}
     bundle = pod.rt.bundle(sh("sleep 4567"), **pod.config(hooks=hooks))
@@ -160,12 +162,27 @@ def test_processes_of_one_that_is_not_made_yet(pod, tmp_path):
     create.start()
     try:
         wait_for(lambda: (tmp_path / "waits").exists())
-        said = pod.rt.refused(sh("true"), **pod.config(pids=pod.rt.state("late")["pid"]))
+        yield "late"
     finally:
         (tmp_path / "go").touch()
         create.join()
+        pod.rt("delete", "--force", "late")
+
+
+def test_processes_of_one_that_is_not_made_yet(pod, tmp_path):
+    """Its namespace on the host stands for none in the guest: not for that of the pod's first, either."""
+    with late(pod, tmp_path) as name:
+        said = pod.rt.refused(sh("true"), **pod.config(pids=pod.rt.state(name)["pid"]))
     assert "not that of a container in this pod" in said
-    pod.rt("delete", "--force", "late")
+
+
+def test_commands_for_one_that_is_not_made_yet(pod, tmp_path):
+    """They do not run in the pod's first container instead."""
+    with late(pod, tmp_path) as name:
+        asked = pod.rt("exec", name, "/bin/touch", "/wrong", check=255).err
+        limited = pod.rt("update", "--pids-limit", "100", name, check=1).err
+    assert "is not complete" in asked and "is not complete" in limited
+    pod.rt("exec", pod.name, "/bin/ls", "/wrong", check=1)
 
 
 def test_together(pod, tmp_path):
