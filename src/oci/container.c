@@ -190,6 +190,22 @@ static int settle_config(const struct oci_runtime *rt, struct container_config *
     return container_config_settle(c, in_pod, e);
 }
 
+/* All that can be known before anything is made. */
+static int read_config(const struct oci_runtime *rt, const struct oci_create *o,
+                       struct container_config *c, char **pod, struct err *e)
+{
+    int r = container_config_read(c, o->bundle, o->id, e);
+    if (r == 0)
+        r = pod_find(rt, c, pod, e);
+    if (r == 0)
+        r = settle_config(rt, c, *pod != NULL, e);
+    if (r == 0)
+        r = check_terminal(o, c, e);
+    return r < 0 ? r
+                 : sandbox_check_policy(&rt->store, &c->spec,
+                                        &(struct create_options){.said = c->said}, e);
+}
+
 /* What there is of it besides its process. */
 static int remove_guest(const struct oci_runtime *rt, const char *id, const char *pod,
                         const char *netns, struct err *e)
@@ -211,13 +227,7 @@ int oci_create(struct oci_runtime *rt, const struct oci_create *o, struct err *e
     AUTO_NAME_LOCK struct name_lock lock = NAME_LOCK_NONE;
     AUTO_JSON json_t *groups = NULL;
     AUTO_FREE char *pod = NULL;
-    int r = container_config_read(&config, o->bundle, o->id, e);
-    if (r == 0)
-        r = pod_find(rt, &config, &pod, e);
-    if (r == 0)
-        r = settle_config(rt, &config, pod != NULL, e);
-    if (r == 0)
-        r = check_terminal(o, &config, e);
+    int r = read_config(rt, o, &config, &pod, e);
     if (r == 0)
         r = name_lock_take_kind(&rt->store, "container", o->id, &lock, e);
     if (r == 0)

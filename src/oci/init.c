@@ -152,11 +152,10 @@ static int listen_in(int dirfd, struct err *e)
     return fd < 0 ? err_sys(e, -fd, "cannot create " START_SOCK) : fd;
 }
 
-/* The monitor's number means nothing in the container's pid namespace: a descriptor does. */
-static int boot(const struct oci_init *in, int init, struct err *e)
+static int boot_guest(const struct oci_init *in, struct err *e)
 {
     CLEANUP(netns_free) struct netns net = {.tap.fd = -1};
-    int r = in->config->ns.entered[OCI_NS_NET] && !in->pod ? netns_connect(&net, e) : 0;
+    int r = in->config->ns.entered[OCI_NS_NET] ? netns_connect(&net, e) : 0;
     bool here = process_is_here(&in->config->process, &in->config->spec);
     const struct create_options opt = {.in_group = true,
                                        .transient = true,
@@ -164,9 +163,13 @@ static int boot(const struct oci_init *in, int init, struct err *e)
                                        .tap = net.tap.fd < 0 ? NULL : &net.tap,
                                        .prepare = here ? NULL : find_command,
                                        .prepare_ctx = (void *)(uintptr_t)in};
-    if (r == 0)
-        r = in->pod ? sandbox_check_policy(&in->rt->store, &in->config->spec, &opt, e)
-                    : sandbox_create(&in->rt->store, &in->config->spec, &opt, NULL, e);
+    return r < 0 ? r : sandbox_create(&in->rt->store, &in->config->spec, &opt, NULL, e);
+}
+
+/* The monitor's number means nothing in the container's pid namespace: a descriptor does. */
+static int boot(const struct oci_init *in, int init, struct err *e)
+{
+    int r = in->pod ? 0 : boot_guest(in, e);
     if (r < 0)
         return r;
     AUTO_CLOSE int dir = open_sandbox(in);

@@ -782,6 +782,10 @@ def test_policy(rt):
         assert "engines" in rt.refused(sh("true"), annotations={"msb.engine": "kvm"})
         total = rt.run(sh("grep MemTotal /proc/meminfo | tr -dc 0-9"), annotations={"msb.engine": "uml"})
         assert int(total) < 128 * 1024
+        # It is asked before anything is made, and before anybody is told.
+        hooks = {kind: [{"path": "/bin/touch", "args": ["touch", str(rt.dir / kind)]}] for kind in ("createRuntime", "poststop")}
+        rt.refused(sh("true"), annotations={"msb.memory": "1G"}, hooks=hooks)
+        assert not (rt.dir / "createRuntime").exists() and not (rt.dir / "poststop").exists()
     finally:
         policy.unlink()
 

@@ -185,6 +185,23 @@ def test_commands_for_one_that_is_not_made_yet(pod, tmp_path):
     pod.rt("exec", pod.name, "/bin/ls", "/wrong", check=1)
 
 
+def test_policy(pod, tmp_path):
+    """What it refuses is not begun: no place is made in the root or in a volume."""
+    root, volume = make_root(tmp_path / "rootfs"), tmp_path / "volume"
+    volume.mkdir()
+    (root / "proc").rmdir()
+    bind = lambda to, of: {"destination": to, "type": "bind", "source": str(of), "options": ["rbind"]}
+    mounts = [bind("/new", volume), *(bind(f"/new/{i}", volume) for i in range(30)), bind("/new/etc", "/etc")]
+    policy = pod.rt.root / "policy.yaml"
+    policy.write_text(f"paths: {{volumes: ['{root}', '{volume}']}}\n")
+    try:
+        said = pod.rt.refused(sh("true"), **pod.config(mounts=mounts, root={"path": str(root)}))
+    finally:
+        policy.unlink()
+    assert "paths.volumes" in said
+    assert not (root / "proc").exists() and not (root / "new").exists() and list(volume.iterdir()) == []
+
+
 def test_together(pod, tmp_path):
     """They share localhost, shared memory, the pod's name and volumes."""
     volume = [{"destination": "/v", "type": "bind", "source": str(tmp_path), "options": ["rbind"]},
