@@ -9,6 +9,7 @@
 #include "util/cleanup.h"
 #include "util/fs.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -26,8 +27,10 @@
 
 #define SAFE (MS_NOSUID | MS_NODEV | MS_NOEXEC)
 #define GROUPS "/sys/fs/cgroup"
+#define GROUP "container-"
 
-enum { PORTS_TRIED = 256, KEPT_FROM = 512, MOUNTS_MAX = 64, REMOVE_TRIES = 100 };
+enum { PORTS_TRIED = 256, KEPT_FROM = 512, MOUNTS_MAX = 64 };
+enum { END_WAIT_MS = 10, GROUPS_AT_ONCE = 256 };
 
 /* From <linux/mount.h>, which musl does not include. */
 enum { TREE_CLONE = 1, TREE_CLOEXEC = O_CLOEXEC, TREE_RECURSIVE = 0x8000, MOVE_FROM_FD = 4 };
@@ -231,7 +234,7 @@ static void __attribute__((noreturn)) container_main(const struct config *cfg, i
 
 static void group_path(uint32_t number, const char *file, char *to, size_t size)
 {
-    (void)snprintf(to, size, GROUPS "/container-%u%s%s", number, *file ? "/" : "", file);
+    (void)snprintf(to, size, GROUPS "/" GROUP "%u%s%s", number, *file ? "/" : "", file);
 }
 
 /* cgroup.procs of a new group with the container's limits. */
@@ -261,16 +264,49 @@ static int make_group(const struct config *cfg, uint32_t number, struct err *e)
     return fd < 0 ? err_sys(e, errno, "cannot open the container's cgroup") : fd;
 }
 
-/* What is left of it, if it was in the pid namespace of another, ends here. */
+static bool is_populated(const char *group)
+{
+    char path[PATH_MAX], text[64] = "";
+    (void)snprintf(path, sizeof(path), GROUPS "/%s/cgroup.events", group);
+    AUTO_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd >= 0 && read(fd, text, sizeof(text) - 1) > 0 && strstr(text, "populated 1");
+}
+
+/* A group without processes, with those that were made in it: `left` groups at most. */
+static void remove_group(int above, const char *name, int *left)
+{
+    if (unlinkat(above, name, AT_REMOVEDIR) == 0 || errno != EBUSY || --*left < 0)
+        return;
+    AUTO_CLOSEDIR DIR *d = dir_read_at(above, name);
+    for (const struct dirent *entry; d && (entry = readdir(d));)
+        if (entry->d_type == DT_DIR && strcmp(entry->d_name, ".") != 0 &&
+            strcmp(entry->d_name, "..") != 0)
+            remove_group(dirfd(d), entry->d_name, left);
+    (void)unlinkat(above, name, AT_REMOVEDIR);
+}
+
+/* Those of containers that have ended, the ones before included, whose processes may have taken longer. */
+static void remove_groups(void)
+{
+    int left = GROUPS_AT_ONCE;
+    AUTO_CLOSEDIR DIR *d = dir_read_at(AT_FDCWD, GROUPS);
+    for (const struct dirent *entry; d && (entry = readdir(d));)
+        if (strncmp(entry->d_name, GROUP, strlen(GROUP)) == 0 && !is_populated(entry->d_name))
+            remove_group(dirfd(d), entry->d_name, &left);
+}
+
+/* What is left of it, if it was in the pid namespace of another, ends here: the others' commands wait
+ * meanwhile, so it gets only a moment. */
 static void on_gone(uint32_t number)
 {
     const struct timespec pause = {.tv_nsec = 1000000};
-    char path[PATH_MAX];
+    char name[32], path[PATH_MAX];
+    (void)snprintf(name, sizeof(name), GROUP "%u", number);
     group_path(number, "cgroup.kill", path, sizeof(path));
     (void)file_write(path, "1", 1, 0);
-    group_path(number, "", path, sizeof(path));
-    for (int i = 0; rmdir(path) < 0 && errno == EBUSY && i < REMOVE_TRIES; i++)
+    for (int i = 0; is_populated(name) && i < END_WAIT_MS; i++)
         (void)nanosleep(&pause, NULL);
+    remove_groups();
     (void)syncfs(pod->pod_fd); /* what it wrote through mappings */
 }
 

@@ -185,6 +185,16 @@ def test_commands_for_one_that_is_not_made_yet(pod, tmp_path):
     pod.rt("exec", pod.name, "/bin/ls", "/wrong", check=1)
 
 
+def test_groups_within_a_containers_own(pod):
+    """They go with it, whoever is in them."""
+    script = ("cd /sys/fs/cgroup; mkdir -p a/b c; (echo 0 >a/b/cgroup.procs; exec setsid sleep 5678) & "
+              "while ! grep -q . a/b/cgroup.procs; do sleep 0.05; done; echo made")
+    groups = lambda: pod.rt("exec", pod.name, "/bin/ls", "/sys/fs/cgroup").out
+    for pids in (None, pod.pid):
+        assert pod.run(sh(script), pids=pids) == "made\n"
+        assert "container-" not in groups()
+
+
 def test_policy(pod, tmp_path):
     """What it refuses is not begun: no place is made in the root or in a volume."""
     root, volume = make_root(tmp_path / "rootfs"), tmp_path / "volume"
