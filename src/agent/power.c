@@ -137,12 +137,15 @@ void power_init(struct power *p, struct server *srv, int upper_fd)
     *p = (struct power){.server = srv, .upper_fd = upper_fd, .timer.fn = on_power_timer};
     the_power = p;
     /* halt, poweroff, reboot (as busybox has them): there is nothing to reboot into, so all mean
-     * the same. They are blocked; without the descriptor they would merely be lost. */
+     * the same. They are blocked; without the descriptor they would merely be lost. Containers of
+     * a pod may be in this pid namespace: to them PID 1 is `pause`, which ends on SIGTERM. */
     sigset_t set;
     sigemptyset(&set);
-    sigaddset(&set, SIGUSR1);
-    sigaddset(&set, SIGUSR2);
     sigaddset(&set, SIGTERM);
+    if (srv->cfg->pod_fd <= 0) {
+        sigaddset(&set, SIGUSR1);
+        sigaddset(&set, SIGUSR2);
+    }
     p->signals =
         (struct loop_src){.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK), .fn = on_signal};
     if (p->signals.fd >= 0)

@@ -16,7 +16,8 @@ struct power {
     bool childless; /* only clients are left to wait for */
 };
 
-/* From here on the signals of halt and poweroff to PID 1 begin an orderly stop too. */
+/* From here on the signals of halt and poweroff to PID 1 begin an orderly stop too; in a pod's guest only
+ * SIGTERM does. */
 void power_init(struct power *p, struct server *srv, int upper_fd);
 /* Begins an orderly stop; a second call can only shorten the grace. */
 void power_stop(struct power *p, uint64_t grace_ms);

@@ -185,6 +185,12 @@ def test_commands_for_one_that_is_not_made_yet(pod, tmp_path):
     pod.rt("exec", pod.name, "/bin/ls", "/wrong", check=1)
 
 
+def test_signals_to_the_first_process(pod):
+    """In the pod's pid namespace that is msb's agent: it takes SIGTERM from a container, as pause does, and no other."""
+    assert pod.run(sh("kill -USR1 1; kill -USR2 1; kill -HUP 1; echo sent"), pids=pod.pid) == "sent\n"
+    assert pod.run(sh("echo on")) == "on\n"
+
+
 def test_groups_within_a_containers_own(pod):
     """They go with it, whoever is in them."""
     script = ("cd /sys/fs/cgroup; mkdir -p a/b c; (echo 0 >a/b/cgroup.procs; exec setsid sleep 5678) & "
