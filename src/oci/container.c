@@ -6,7 +6,6 @@
 #include "oci/netns.h"
 #include "oci/pod.h"
 #include "sandbox/lifecycle.h"
-#include "spec/signals.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 #include "util/json.h"
@@ -316,18 +315,14 @@ int oci_start(const struct oci_runtime *rt, const char *id, struct err *e)
     return r;
 }
 
-int oci_kill(const struct oci_runtime *rt, const char *id, const char *signal, bool all,
-             struct err *e)
+int oci_kill(const struct oci_runtime *rt, const char *id, int signal, bool all, struct err *e)
 {
     AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
-    int number = signal_number(signal);
-    if (number == 0 && strcmp(signal, "0") != 0) /* 0: is it there? */
-        return err_set(e, EINVAL, "unknown signal '%.32s'", signal);
     int r = container_open(rt, id, &c, e);
     if (r < 0)
         return r;
     r = c.status == OCI_STOPPED || c.status == OCI_CREATING ? -ESRCH
-                                                            : signal_process(&c, number, e);
+                                                            : signal_process(&c, signal, e);
     if (r == -ESRCH && all) /* nothing is left of it */
         return 0;
     return r == -ESRCH ? err_set(e, ESRCH, "container '%s' is not running", id) : r;

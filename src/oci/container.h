@@ -14,8 +14,8 @@ struct oci_create {
 /* The guest is up, and waits for oci_start(). On failure nothing is left. */
 int oci_create(struct oci_runtime *rt, const struct oci_create *c, struct err *e);
 int oci_start(const struct oci_runtime *rt, const char *id, struct err *e);
-int oci_kill(const struct oci_runtime *rt, const char *id, const char *signal, bool all,
-             struct err *e);
+/* signal 0: is it there? all: not an error if it has ended. */
+int oci_kill(const struct oci_runtime *rt, const char *id, int signal, bool all, struct err *e);
 /* force: kills it first, and one that does not exist is gone already. */
 int oci_delete(const struct oci_runtime *rt, const char *id, bool force, struct err *e);
 int oci_freeze(const struct oci_runtime *rt, const char *id, bool freeze, struct err *e);

@@ -828,3 +828,14 @@ def test_about_itself(rt, tmp_path):
         words = [verb, "--preserve-fds", "1", *(["--bundle", tmp_path] if code == 1 else []), "fds"]
         err = rt(*words, *(["true"] if code == 255 else []), check=code).err
         assert "--preserve-fds 1: descriptors of the host cannot be passed" in err and "mount files" in err
+
+
+def test_arguments_come_first(rt, tmp_path):
+    """What is wrong with them is said before there is a --root."""
+    wrong = {"unexpected argument 'extra'": ["kill", "x", "KILL", "extra"], "unknown signal 'NONE'": ["kill", "x", "NONE"],
+             "invalid value 'bad'": ["events", "--interval", "bad", "x"],
+             "--preserve-fds 3": ["create", "--preserve-fds", "3", "x"], "--preserve-fds 4": ["run", "--preserve-fds", "4", "x"],
+             "--preserve-fds 5": ["exec", "--preserve-fds", "5", "x", "true"]}
+    for message, words in wrong.items():
+        p = subprocess.run([rt.exe, "--root", tmp_path / "none", *words], capture_output=True, text=True, env=rt.env, check=False)
+        assert p.returncode and message in p.stderr and not (tmp_path / "none").exists(), (words, p.stderr)

@@ -116,6 +116,8 @@ struct cmd {
     int (*with_store)(const struct args *a, const struct store *s, struct err *e);
     /* The same with a container runtime, by the group's `perform` (serve/oci.h). */
     int (*with_runtime)(const struct args *a, struct oci_runtime *rt, struct err *e);
+    /* What can be said of its arguments before that is opened; -errno. May be NULL. */
+    int (*check)(const struct args *a, struct err *e);
     const struct noun *list, *inspect; /* shows things of a kind, or one (noun.h) */
     const struct action *each;         /* acts on each of several things (select.h) */
     /* Of a group: sees the options before the verb; GROUP_GOES_ON, or the exit code. May be NULL. */

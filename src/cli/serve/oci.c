@@ -24,7 +24,9 @@ static int perform(const struct args *a)
 {
     AUTO_OCI struct oci_runtime rt = OCI_NONE;
     struct err e = {0};
-    int r = oci_open(&rt, &oci_globals, &e);
+    int r = a->cmd->check ? a->cmd->check(a, &e) : 0;
+    if (r == 0)
+        r = oci_open(&rt, &oci_globals, &e);
     if (r == 0)
         r = a->cmd->with_runtime(a, &rt, &e);
     return r < 0 ? oci_fail(&e, a->cmd == &cmd_oci_exec ? OCI_EXEC_FAILED : EXIT_FAILED) : r;

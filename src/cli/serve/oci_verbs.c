@@ -6,6 +6,7 @@
 #include "oci/container.h"
 #include "oci/process.h"
 #include "oci/state.h"
+#include "spec/signals.h"
 #include "util/cleanup.h"
 #include "util/json.h"
 #include "util/loop.h"
@@ -34,16 +35,15 @@ static int refuse_fds(const struct args *a, struct err *e)
 }
 
 #define ID ONE("ID", "Container")
-#define VERB(id, word, text, line, options, fn) \
-    const struct cmd id = {                     \
-        .name = word,                           \
-        .group = GROUP_OTHER,                   \
-        .summary = text,                        \
-        .opts = options,                        \
-        .pos = ID,                              \
-        .examples = line,                       \
-        .with_runtime = fn,                     \
-    }
+#define VERB(id, word, text, line, options, fn, ...) \
+    const struct cmd id = {.name = word,             \
+                           .group = GROUP_OTHER,     \
+                           .summary = text,          \
+                           .opts = options,          \
+                           .pos = ID,                \
+                           .examples = line,         \
+                           .with_runtime = fn,       \
+                           __VA_ARGS__}
 
 /* --- create, run ----------------------------------------------------------------------------- */
 
@@ -59,8 +59,7 @@ static struct oci_create create_options(const struct args *a)
 static int create_run(const struct args *a, struct oci_runtime *rt, struct err *e)
 {
     const struct oci_create o = create_options(a);
-    int r = refuse_fds(a, e);
-    return r < 0 ? r : oci_create(rt, &o, e);
+    return oci_create(rt, &o, e);
 }
 
 #define CREATE_OPTIONS                                                                        \
@@ -74,7 +73,8 @@ static int create_run(const struct args *a, struct oci_runtime *rt, struct err *
     }
 
 VERB(cmd_oci_create, "create", "Create a container: its guest boots, and waits for start",
-     "  msb oci create --bundle /tmp/bundle c1", OPTIONS(CREATE_OPTIONS), create_run);
+     "  msb oci create --bundle /tmp/bundle c1", OPTIONS(CREATE_OPTIONS), create_run,
+     .check = refuse_fds);
 
 static volatile pid_t signaled;
 
@@ -123,9 +123,7 @@ static int run_run(const struct args *a, struct oci_runtime *rt, struct err *e)
     struct err ignored = {0};
     struct oci_create o = create_options(a);
     int code = EXIT_OK;
-    int r = refuse_fds(a, e);
-    if (r == 0)
-        r = create_here(rt, a, &o, &console, e);
+    int r = create_here(rt, a, &o, &console, e);
     if (r < 0)
         return r;
     r = oci_start(rt, o.id, e);
@@ -145,7 +143,7 @@ static const struct opt run_opts[] = {
     {0},
 };
 VERB(cmd_oci_run, "run", "Create and start a container, and wait for it",
-     "  msb oci run --bundle /tmp/bundle c1", run_opts, run_run);
+     "  msb oci run --bundle /tmp/bundle c1", run_opts, run_run, .check = refuse_fds);
 
 /* --- exec ------------------------------------------------------------------------------------ */
 
@@ -219,9 +217,6 @@ static int exec_run(const struct args *a, struct oci_runtime *rt, struct err *e)
 {
     const char *file = args_get(a, "process");
     int code = OCI_EXEC_FAILED;
-    int r = refuse_fds(a, e);
-    if (r < 0)
-        return r;
     AUTO_JSON json_t *p = file ? oci_json_read(file, e) : process_from_options(rt, a, e);
     if (!p)
         return -1;
@@ -232,7 +227,7 @@ static int exec_run(const struct args *a, struct oci_runtime *rt, struct err *e)
                                .pid_file = args_get(a, "pid-file"),
                                .console_socket = args_get(a, "console-socket"),
                                .detach = args_has(a, "detach")};
-    r = oci_exec(rt, &x, &code, e);
+    int r = oci_exec(rt, &x, &code, e);
     return r < 0 ? r : code;
 }
 
@@ -259,6 +254,7 @@ const struct cmd cmd_oci_exec = {
     .examples = "  msb oci exec c1 -- ps\n"
                 "  msb oci exec --process /tmp/process.json --detach --pid-file /tmp/pid c1",
     .with_runtime = exec_run,
+    .check = refuse_fds,
 };
 
 /* --- state, list, ps ------------------------------------------------------------------------- */
@@ -367,11 +363,27 @@ static int start_run(const struct args *a, struct oci_runtime *rt, struct err *e
 VERB(cmd_oci_start, "start", "Start the command of a created container", "  msb oci start c1", NULL,
      start_run);
 
-static int kill_run(const struct args *a, struct oci_runtime *rt, struct err *e)
+/* 0: is it there? */
+static int read_signal(const struct args *a, int *ret, struct err *e)
 {
+    const char *text = a->n_pos > 1 ? a->pos[1] : "TERM";
     if (a->n_pos > 2)
         return err_set(e, EINVAL, "unexpected argument '%s' found", a->pos[2]);
-    return oci_kill(rt, a->pos[0], a->n_pos > 1 ? a->pos[1] : "TERM", args_has(a, "all"), e);
+    *ret = signal_number(text);
+    return *ret || strcmp(text, "0") == 0 ? 0 : err_set(e, EINVAL, "unknown signal '%.32s'", text);
+}
+
+static int kill_check(const struct args *a, struct err *e)
+{
+    int signal;
+    return read_signal(a, &signal, e);
+}
+
+static int kill_run(const struct args *a, struct oci_runtime *rt, struct err *e)
+{
+    int signal = 0;
+    int r = read_signal(a, &signal, e);
+    return r < 0 ? r : oci_kill(rt, a->pos[0], signal, args_has(a, "all"), e);
 }
 
 const struct cmd cmd_oci_kill = {
@@ -382,6 +394,7 @@ const struct cmd cmd_oci_kill = {
     .pos = SOME("ID [SIGNAL]", "Container, and the signal (default: TERM)"),
     .examples = "  msb oci kill c1 KILL",
     .with_runtime = kill_run,
+    .check = kill_check,
 };
 
 static int delete_run(const struct args *a, struct oci_runtime *rt, struct err *e)
@@ -415,15 +428,29 @@ static int print_usage(const struct oci_runtime *rt, const char *id, struct err 
     return line ? ui_print_line(line) : -1;
 }
 
+static int read_interval(const struct args *a, uint64_t *ms, struct err *e)
+{
+    const char *text = args_get(a, "interval");
+    *ms = EVENTS_INTERVAL_MS;
+    if (text && (parse_duration_ms(text, ms) < 0 || *ms == 0))
+        return err_set(e, EINVAL, "invalid value '%s' for '--interval': " PARSE_DURATION_EXAMPLES,
+                       text);
+    return 0;
+}
+
+static int events_check(const struct args *a, struct err *e)
+{
+    uint64_t ms;
+    return read_interval(a, &ms, e);
+}
+
 /* Once; or again and again, until it ends. */
 static int events_run(const struct args *a, struct oci_runtime *rt, struct err *e)
 {
-    uint64_t ms = EVENTS_INTERVAL_MS;
-    const char *text = args_get(a, "interval");
-    if (text && (parse_duration_ms(text, &ms) < 0 || ms == 0))
-        return err_set(e, EINVAL, "invalid value '%s' for '--interval': " PARSE_DURATION_EXAMPLES,
-                       text);
-    int r = print_usage(rt, a->pos[0], e);
+    uint64_t ms;
+    int r = read_interval(a, &ms, e);
+    if (r == 0)
+        r = print_usage(rt, a->pos[0], e);
     while (r == 0 && !args_has(a, "stats")) {
         sleep_ms(ms);
         r = print_usage(rt, a->pos[0], e);
@@ -437,7 +464,7 @@ VERB(cmd_oci_events, "events", "Print what a container uses on this host, as JSO
      "  msb oci events --stats c1",
      OPTIONS({"stats", 0, NULL, "Print once, and end"},
              {"interval", 0, "DURATION", "Time between two lines (default: 5s)"}),
-     events_run);
+     events_run, .check = events_check);
 
 /* Those of runc's options that there is something for, each where linux.resources has it. */
 static const struct {
