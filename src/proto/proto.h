@@ -42,10 +42,12 @@
  *
  * Containers  client: HELLO CONTAINER, with F_NAME (of a TREE that is its root) and fields of CONFIG:
  *             F_HOSTNAME (absent: the pod's), F_MOUNT without shares and disks, F_MASK, F_FIXED,
- *             F_SYSCTL, F_CAPABILITIES, F_NO_NEW_PRIVS, F_OPTIONS; F_LIMIT. A container is an agent
- *             of its own, in its own mount, pid and cgroup namespaces, which serves sessions like
- *             the first: IN says which. It ends, with all its processes, when this stream does, or
- *             by SIGNAL; EXIT says that it has ended, and that what it wrote is on the host.
+ *             F_SYSCTL, F_CAPABILITIES, F_NO_NEW_PRIVS, F_OPTIONS; F_LIMIT, F_PIDS_OF. A container is
+ *             an agent of its own, in its own mount and cgroup namespaces, and in a pid namespace of
+ *             its own or that of another one. It serves sessions like the first: IN says which. It
+ *             ends, with all its processes, when this stream does, by SIGNAL, or with the container
+ *             whose pid namespace it is in; EXIT says that it has ended, and that what it wrote is on
+ *             the host.
  *
  * Files       client: HELLO FILES, then any number of FILE_OP, each followed by its data. The agent
  *             answers them in order, each with its data and then one FILE_OK or FILE_ERR; the
