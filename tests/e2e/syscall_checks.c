@@ -5,7 +5,9 @@
  */
 #define _GNU_SOURCE
 #include <cpuid.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -26,6 +28,8 @@ enum {
     CALLS = 60000,
     PROCESSES = 3,
     ALARM_US = 150,
+    THREADS = 4,
+    ROUNDS = 400,
     AREA = 16384,
     XFEATURES = 0xe7, /* x87, SSE, AVX, AVX-512 */
     XHEADER = 512,
@@ -178,6 +182,71 @@ static void registers(void)
     printf("%d of %d processes fail\n", failed, PROCESSES);
 }
 
+/* --- vector registers of threads ---------------------------------------------------------------- */
+
+/* XMM9 and MXCSR hold `v` and `csr` before and after; the program that a vfork() starts gets neither. */
+static bool stays(long nr, uint64_t v, uint32_t csr, bool in_child)
+{
+    static char *const argv[] = {"syscall_checks", "end", NULL};
+    uint64_t out;
+    uint32_t csr_out;
+    long rax = nr;
+    __asm__ volatile(
+        "movq %[v], %%xmm9; ldmxcsr %[csr]; syscall\n"
+        "cmp %[vfork], %[nr]; jne 1f; test %%rax, %%rax; jnz 1f\n"
+        "pcmpeqd %%xmm9, %%xmm9; mov %[yield], %%eax; syscall\n"
+        "mov %[path], %%rdi; mov %[argv], %%rsi; xor %%edx, %%edx; mov %[exec], %%eax; syscall\n"
+        "mov $99, %%edi; mov %[exit], %%eax; syscall\n"
+        "1: movq %%xmm9, %[out]; stmxcsr %[csr_out]"
+        : "+a"(rax), [out] "=&r"(out), [csr_out] "=m"(csr_out)
+        : [v] "r"(v), [csr] "m"(csr), [nr] "r"(nr), [path] "r"("/proc/self/exe"), [argv] "r"(argv),
+          [vfork] "i"(SYS_vfork), [yield] "i"(SYS_sched_yield), [exec] "i"(SYS_execve),
+          [exit] "i"(SYS_exit)
+        : "rcx", "r11", "rdi", "rsi", "rdx", "xmm9", "memory", "cc");
+    bool ok = out == v && csr_out == csr && rax >= 0;
+    if (in_child && rax == 0)
+        _exit(!ok);
+    int status = 0;
+    if (rax > 0 && (waitpid((pid_t)rax, &status, 0) != rax || status != 0))
+        return false;
+    return ok;
+}
+
+static void *keep_vectors(void *arg)
+{
+    uintptr_t n = (uintptr_t)arg, lost = 0;
+    uint32_t csr = 0x1f80 | (uint32_t)(n % 4) << 13; /* how to round */
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        uint64_t v = n << 32 | i;
+        lost += !stays(SYS_sched_yield, v, csr, false);
+        if (i % 8 == n % 8)
+            raise(SIGALRM);
+        if (i % 16 == n % 16)
+            lost += !stays(SYS_fork, v + 1, csr, true);
+        if (i % 64 == n % 64)
+            lost += !stays(SYS_vfork, v + 2, csr, false);
+    }
+    return (void *)lost;
+}
+
+/* Threads share one stub, in which each finds its own; so do the children of vfork(). Threads come and go. */
+static void threads(void)
+{
+    struct sigaction act = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
+    uintptr_t lost = 0;
+    sigaction(SIGALRM, &act, NULL);
+    for (uintptr_t round = 0; round < 3; round++) {
+        pthread_t t[THREADS];
+        void *ret;
+        for (uintptr_t i = 0; i < THREADS; i++)
+            if (pthread_create(&t[i], NULL, keep_vectors, (void *)(round * THREADS + i)) != 0)
+                exit(1);
+        for (unsigned i = 0; i < THREADS; i++)
+            lost += pthread_join(t[i], &ret) == 0 ? (uintptr_t)ret : 1;
+    }
+    printf("lost %lu times\n", (unsigned long)lost);
+}
+
 /* --- the long way ------------------------------------------------------------------------------- */
 
 static void change_all(int sig, siginfo_t *si, void *p)
@@ -242,7 +311,8 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*fn)(void);
-    } checks[] = {{"registers", registers}, {"changed", changed}, {"steps", steps}};
+    } checks[] = {
+        {"registers", registers}, {"threads", threads}, {"changed", changed}, {"steps", steps}};
     setbuf(stdout, NULL);
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++)
         if (argc == 2 && !strcmp(argv[1], checks[i].name))

@@ -83,6 +83,11 @@ def test_a_system_call_leaves_the_registers_alone(calls):
     assert calls("registers") == "0 of 3 processes fail\n"
 
 
+def test_threads_and_children_keep_their_vector_registers_apart(calls):
+    """The kernel leaves them with the stub that all threads of a process share, until somebody needs them."""
+    assert calls("threads") == "lost 0 times\n"
+
+
 def test_a_handler_changes_the_registers_of_a_system_call(calls):
     assert calls("changed") == (
         "0: rcx 1000 r11 1001 rbx 1002 rdx 1003 r8 1004 r15 1005 carry 1\n"
