@@ -219,13 +219,12 @@ int op_rmdir(struct fuse_server *s, struct call *c)
 
 /* --- elsewhere ------------------------------------------------------------------------------- */
 
-static int do_rename(struct fuse_server *s, const struct call *c, uint64_t to_id, unsigned flags)
+static int rename_into(struct fuse_server *s, const struct call *c, struct inode *to,
+                       unsigned flags)
 {
-    struct inode *from = c->inode, *to = inode_get(s, to_id);
+    struct inode *from = c->inode;
     struct stat st;
     bool replaced = false;
-    if (!to)
-        return -ESTALE;
     /* A whiteout is a device node. */
     if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE))
         return -EINVAL;
@@ -255,6 +254,18 @@ static int do_rename(struct fuse_server *s, const struct call *c, uint64_t to_id
     if (flags & RENAME_EXCHANGE)
         inode_name_came(s, from, c->name[0]);
     return 0;
+}
+
+/* Like the inode of every request, the other directory stays until that is done. */
+static int do_rename(struct fuse_server *s, const struct call *c, uint64_t to_id, unsigned flags)
+{
+    struct inode *to = inode_get(s, to_id);
+    if (!to)
+        return -ESTALE;
+    inode_ref(to);
+    int r = rename_into(s, c, to, flags);
+    inode_unref(s, to);
+    return r;
 }
 
 int op_rename(struct fuse_server *s, struct call *c)

@@ -222,6 +222,22 @@ static ssize_t send_reply(struct fuse_server *s, const struct call *c, int r)
     return (ssize_t)out.len;
 }
 
+/* The inode stays until that is done: the guest may have forgotten it, and what holds it may go. */
+static int perform(struct fuse_server *s, struct call *c, const struct op *op)
+{
+    struct inode *held = c->inode;
+    int r = op->flags & ALWAYS ? 0 : gate_pass(s);
+    if (held)
+        inode_ref(held);
+    if (r == 0 && held && s->opt.later && op->flags & INSIDE && S_ISDIR(held->type))
+        r = later_list(s, held, NULL);
+    if (r == 0)
+        r = op->fn(s, c);
+    if (held)
+        inode_unref(s, held);
+    return r;
+}
+
 ssize_t fuse_serve(struct fuse_server *s, const struct fuse_request *q)
 {
     struct call c = {.q = q};
@@ -236,12 +252,8 @@ ssize_t fuse_serve(struct fuse_server *s, const struct fuse_request *q)
         r = -EINVAL;
     if (r == 0)
         r = read_request(s, &c, op);
-    if (r == 0 && !(op->flags & ALWAYS))
-        r = gate_pass(s);
-    if (r == 0 && s->opt.later && op->flags & INSIDE && S_ISDIR(c.inode->type))
-        r = later_list(s, c.inode, NULL);
     if (r == 0)
-        r = op->fn(s, &c);
+        r = perform(s, &c, op);
     if (r == -EINPROGRESS)
         return r;
     if (r == 0 && op->flags & CHANGES) {

@@ -387,6 +387,88 @@ static void test_h24_deep_directories(void **state)
     client_fini(&c);
 }
 
+/* --- directories that only what is in them holds ---------------------------------------------- */
+
+static uint64_t found(struct fuse_client *c, uint64_t dir, const char *name)
+{
+    struct fuse_entry_out e;
+    assert_int_equal(client_lookup(c, dir, name, &e), 0);
+    return e.nodeid;
+}
+
+/* P/f, or P/a and Q/b, which are one file; the guest has forgotten P. */
+static uint64_t forgotten_parent(struct fuse_client *c, const char *name)
+{
+    assert_int_equal(mkdirat(c->dir_fd, "P", 0755), 0);
+    assert_int_equal(mkdirat(c->dir_fd, "Q", 0755), 0);
+    client_put(c, "P/a", "a");
+    client_put(c, "P/c", "c");
+    assert_int_equal(mkdirat(c->dir_fd, "P/d", 0755), 0);
+    assert_int_equal(linkat(c->dir_fd, "P/a", c->dir_fd, "Q/b", 0), 0);
+    uint64_t p = found(c, ROOT, "P");
+    (void)found(c, p, name);
+    client_forget(c, p, 1);
+    return p;
+}
+
+static void test_last_name_in_a_forgotten_directory(void **state)
+{
+    static const uint32_t ops[] = {FUSE_UNLINK, FUSE_RMDIR};
+    static const char *const names[] = {"a", "d"};
+    for (size_t i = 0; i < ARRAY_LEN(ops); i++) {
+        struct fuse_client c;
+        struct fuse_attr a;
+        char path[8];
+        client_init(&c, NULL);
+        uint64_t p = forgotten_parent(&c, names[i]);
+        assert_int_equal(client_name(&c, ops[i], p, NULL, 0, names[i], NULL), 0);
+        (void)snprintf(path, sizeof(path), "P/%s", names[i]);
+        assert_int_equal(faccessat(c.dir_fd, path, F_OK, 0), -1);
+        assert_int_equal(client_getattr(&c, p, &a), -ESTALE); /* nothing holds it any more */
+        client_fini(&c);
+    }
+}
+
+static void test_renamed_over_its_other_name(void **state)
+{
+    struct fuse_client c;
+    struct fuse_attr a;
+    client_init(&c, NULL);
+    uint64_t p = forgotten_parent(&c, "a"), q = found(&c, ROOT, "Q");
+    struct fuse_rename_in in = {.newdir = q};
+    /* From the directory that only "a" holds, over what is the same file. */
+    assert_int_equal(client_name(&c, FUSE_RENAME, p, &in, sizeof(in), "c", "b"), 0);
+    assert_int_equal(faccessat(c.dir_fd, "P/c", F_OK, 0), -1);
+    assert_int_equal(client_getattr(&c, p, &a), -ESTALE);
+    client_fini(&c);
+    /* The other way around: into it, over what holds it. */
+    client_init(&c, NULL);
+    p = forgotten_parent(&c, "a");
+    q = found(&c, ROOT, "Q");
+    in.newdir = p;
+    client_put(&c, "Q/x", "x");
+    assert_int_equal(client_name(&c, FUSE_RENAME, q, &in, sizeof(in), "x", "a"), 0);
+    assert_int_equal(faccessat(c.dir_fd, "Q/x", F_OK, 0), -1);
+    client_fini(&c);
+}
+
+static void test_exchanged_out_of_a_forgotten_directory(void **state)
+{
+    struct fuse_client c;
+    struct fuse_attr a;
+    struct stat one, other;
+    client_init(&c, NULL);
+    uint64_t p = forgotten_parent(&c, "a"), q = found(&c, ROOT, "Q");
+    client_put(&c, "Q/x", "x");
+    assert_int_equal(fstatat(c.dir_fd, "Q/x", &one, 0), 0);
+    struct fuse_rename2_in in = {.newdir = q, .flags = RENAME_EXCHANGE};
+    assert_int_equal(client_name(&c, FUSE_RENAME2, p, &in, sizeof(in), "a", "x"), 0);
+    assert_int_equal(fstatat(c.dir_fd, "P/a", &other, 0), 0);
+    assert_int_equal(one.st_ino, other.st_ino);
+    assert_int_equal(client_getattr(&c, p, &a), -ESTALE);
+    client_fini(&c);
+}
+
 /* --- the host at work at the same time ------------------------------------------------------- */
 
 struct swapper {
@@ -536,6 +618,9 @@ int main(void)
         cmocka_unit_test(test_h24_deep_directories),
         cmocka_unit_test(test_h25_links_put_in_its_way),
         cmocka_unit_test(test_h26_read_only),
+        cmocka_unit_test(test_last_name_in_a_forgotten_directory),
+        cmocka_unit_test(test_renamed_over_its_other_name),
+        cmocka_unit_test(test_exchanged_out_of_a_forgotten_directory),
         cmocka_unit_test(test_nothing_before_init),
     };
     return cmocka_run_group_tests_name("fs_hostile", tests, NULL, NULL);
