@@ -127,8 +127,8 @@ struct owner_entry;
 void owner_load(struct fuse_server *s, int fd, const char *name, const struct stat *st,
                 struct owner *ret);
 /* The same for a reply about what we have changed ourselves, so that its ctime tells nothing: what was
- * found just now, if it may still be in the guest's cache. *age: how old it is (ns), to be taken off the
- * time that the guest may keep it. */
+ * found just now, if it may still be in the guest's cache. *age, set only then: how old it is (ns), to be
+ * taken off the time that the guest may keep it. */
 bool owner_before(struct fuse_server *s, const struct stat *st, struct owner *ret, uint64_t *age);
 /* Makes the guest see `want` from now on. st: as it is on the host now. */
 int owner_store(struct fuse_server *s, int fd, const char *name, const struct stat *st,

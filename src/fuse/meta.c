@@ -71,7 +71,8 @@ static void attr_of(struct fuse_server *s, int fd, const struct stat *st, bool o
     if (!ours || !owner_before(s, st, &o, &age))
         owner_load(s, fd, NULL, st, &o);
     fill_attr(s, st, &o, &out->attr);
-    out->attr_valid = ns_to_valid(holds_ns(s, st) - age, &out->attr_valid_nsec);
+    uint64_t holds = holds_ns(s, st);
+    out->attr_valid = ns_to_valid(holds - MIN(age, holds), &out->attr_valid_nsec);
 }
 
 static int reply_attr(struct fuse_server *s, struct call *c, int fd, const struct stat *st,

@@ -191,12 +191,15 @@ static int64_t ns_between(const struct timespec *from, const struct timespec *to
     return s > 1000 ? INT64_MAX : s < -1000 ? -1 : s * 1000000000 + to->tv_nsec - from->tv_nsec;
 }
 
+/* *age is set if so. */
 static bool young(const struct fuse_server *s, const struct timespec *at, uint64_t *age)
 {
     struct timespec now;
     int64_t ns = clock_gettime(CLOCK_REALTIME, &now) < 0 ? -1 : ns_between(at, &now);
+    if (ns < 0 || (uint64_t)ns >= s->entry_ns)
+        return false;
     *age = (uint64_t)ns;
-    return ns >= 0 && *age < s->entry_ns;
+    return true;
 }
 
 static bool found_before(const struct fuse_server *s, const struct inode *i, const struct stat *st)

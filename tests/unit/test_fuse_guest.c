@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/xattr.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -200,6 +201,52 @@ static void test_a_directory_comes_with_what_is_made(void **state)
     client_fini(&c);
 }
 
+/* Longer than an owner that was found is taken for true without looking. */
+static void wait_for_a_while(void)
+{
+    const struct timespec t = {.tv_nsec = 120000000};
+    assert_int_equal(nanosleep(&t, NULL), 0);
+}
+
+static uint64_t valid_ns(const struct fuse_client *c, size_t head)
+{
+    struct fuse_attr_out out;
+    assert_int_equal(c->rep_len, head + sizeof(out));
+    memcpy(&out, c->rep + head, sizeof(out));
+    return out.attr_valid * 1000000000 + out.attr_valid_nsec;
+}
+
+/* Of a directory, and of a file in it, whose owners the server has known for a while. */
+static void assert_valid_for(enum fuse_cache cache, uint64_t dir_ns, uint64_t file_ns)
+{
+    struct fuse_client c;
+    struct fuse_setattr_in in = {.valid = FATTR_MTIME, .mtime = 1};
+    struct fuse_create_in create = {.flags = O_WRONLY, .mode = 0100644};
+    struct fuse_mkdir_in mkdir = {.mode = 0755};
+    const size_t entry = sizeof(struct fuse_entry_out);
+    uint64_t d;
+    client_init(&c, &(struct fuse_options){.cache = cache});
+    assert_int_equal(client_mkdir(&c, ROOT, "d", 0755, &d), 0);
+    uint64_t f = make(&c, d, "f");
+    wait_for_a_while();
+    assert_int_equal(client_setattr(&c, f, &in, NULL), 0);
+    assert_in_range(valid_ns(&c, 0), file_ns * 3 / 4, file_ns);
+    c.ahead = true;
+    assert_int_equal(client_name(&c, FUSE_CREATE, d, &create, sizeof(create), "g", NULL), 0);
+    assert_in_range(valid_ns(&c, entry + sizeof(struct fuse_open_out)), dir_ns * 3 / 4, dir_ns);
+    wait_for_a_while();
+    assert_int_equal(client_name(&c, FUSE_MKDIR, d, &mkdir, sizeof(mkdir), "e", NULL), 0);
+    assert_in_range(valid_ns(&c, entry), dir_ns * 3 / 4, dir_ns);
+    client_fini(&c);
+}
+
+static void test_how_long_attributes_hold(void **state)
+{
+    assert_valid_for(FUSE_CACHE_AUTO, 1000000000, 100000000);
+    assert_valid_for(FUSE_CACHE_NONE, 0, 0);
+    assert_valid_for(FUSE_CACHE_ALWAYS, 86400000000000, 86400000000000);
+}
+
 /* From here on the host is one that does not have the call; so this comes last. */
 static void forget_getxattrat(void)
 {
@@ -251,6 +298,7 @@ int main(void)
         cmocka_unit_test(test_references_that_are_none),
         cmocka_unit_test(test_references_stay_with_a_name_that_stays),
         cmocka_unit_test(test_a_directory_comes_with_what_is_made),
+        cmocka_unit_test(test_how_long_attributes_hold),
         cmocka_unit_test(test_owners_on_older_hosts),
     };
     return cmocka_run_group_tests_name("fuse_guest", tests, NULL, NULL);
