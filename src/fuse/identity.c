@@ -1,8 +1,12 @@
-/* What tells the host's objects apart: device and inode number, except where the share is a FUSE file
- * system. Some of those (rclone's) give a new file the number of one that was renamed, and the guest
- * would take both for one file. There, what the host's own kernel calls the object is its number; the
- * host keeps that for as long as we have a descriptor of it. */
+/* What tells the host's objects apart: device and inode number, except on FUSE file systems. Some of those
+ * (rclone's) give a new file the number of one that was renamed, and the guest would take both for one
+ * file. There, what the host's own kernel calls the object is its number; the host keeps that for as long
+ * as we have a descriptor of it.
+ *
+ * A share may contain several file systems. What they are is asked once, and remembered for a few. */
 #include "fuse/impl.h"
+
+#include "util/cleanup.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,11 +14,52 @@
 #include <string.h>
 #include <sys/vfs.h>
 
-/* #syscalls:fs fstat newfstatat fstatfs name_to_handle_at */
+/* #syscalls:fs openat fstat newfstatat fstatfs name_to_handle_at close */
 
 enum { HANDLE_BYTES = 12 }; /* of fs/fuse: its number, and how often that was used */
 
-static void set_number(const struct fuse_server *s, int dir, const char *name, struct stat *st)
+/* --- file systems ---------------------------------------------------------------------------- */
+
+static const struct device *device_find(const struct fuse_server *s, dev_t dev)
+{
+    const struct device *last = &s->device[s->device_last];
+    if (last->known && last->dev == dev)
+        return last;
+    for (size_t i = 0; i < DEVICES_MAX; i++)
+        if (s->device[i].known && s->device[i].dev == dev)
+            return &s->device[i];
+    return NULL;
+}
+
+/* The file system that fd is on. Some FUSE servers do not answer, other file systems always do. */
+static const struct device *device_of(struct fuse_server *s, dev_t dev, int fd)
+{
+    struct statfs f;
+    const struct device *d = device_find(s, dev);
+    if (!d) {
+        bool fuse = fstatfs(fd, &f) < 0 || f.f_type == FUSE_SUPER_MAGIC;
+        s->device_next = (s->device_next + 1) % DEVICES_MAX;
+        s->device[s->device_next] = (struct device){.dev = dev, .known = true, .repeats = fuse};
+        d = &s->device[s->device_next];
+    }
+    s->device_last = (unsigned)(d - s->device);
+    return d;
+}
+
+bool numbers_repeat(const struct fuse_server *s, dev_t dev)
+{
+    const struct device *d = device_find(s, dev);
+    return d && d->repeats;
+}
+
+void identity_forget(struct fuse_server *s)
+{
+    memset(s->device, 0, sizeof(s->device));
+}
+
+/* --- objects --------------------------------------------------------------------------------- */
+
+static void set_number(int dir, const char *name, struct stat *st)
 {
     struct {
         struct file_handle head;
@@ -23,8 +68,7 @@ static void set_number(const struct fuse_server *s, int dir, const char *name, s
     int mount;
     uint64_t number = 0;
     uint32_t used = 0;
-    if (!s->numbers_repeat ||
-        name_to_handle_at(dir, name, &h.head, &mount, *name ? 0 : AT_EMPTY_PATH) < 0 ||
+    if (name_to_handle_at(dir, name, &h.head, &mount, *name ? 0 : AT_EMPTY_PATH) < 0 ||
         h.head.handle_bytes != HANDLE_BYTES)
         return;
     memcpy(&number, h.bytes, sizeof(number));
@@ -33,24 +77,24 @@ static void set_number(const struct fuse_server *s, int dir, const char *name, s
     st->st_ino = number ^ (uint64_t)used * 0x9e3779b97f4a7c15ULL;
 }
 
-void identity_init(struct fuse_server *s, int root_fd)
-{
-    struct statfs f;
-    s->numbers_repeat = !s->opt.many && fstatfs(root_fd, &f) == 0 && f.f_type == FUSE_SUPER_MAGIC;
-}
-
-int stat_at(const struct fuse_server *s, int dir, const char *name, struct stat *st)
-{
-    if (fstatat(dir, name, st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) < 0)
-        return -errno;
-    set_number(s, dir, name, st);
-    return 0;
-}
-
-int stat_fd(const struct fuse_server *s, int fd, struct stat *st)
+int stat_fd(struct fuse_server *s, int fd, struct stat *st)
 {
     if (fstat(fd, st) < 0)
         return -errno;
-    set_number(s, fd, "", st);
+    if (device_of(s, st->st_dev, fd)->repeats)
+        set_number(fd, "", st);
+    return 0;
+}
+
+int stat_at(struct fuse_server *s, int dir, const char *name, struct stat *st)
+{
+    if (fstatat(dir, name, st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) < 0)
+        return -errno;
+    if (!device_find(s, st->st_dev)) {
+        AUTO_CLOSE int fd = openat(dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        return fd < 0 ? -errno : stat_fd(s, fd, st);
+    }
+    if (numbers_repeat(s, st->st_dev))
+        set_number(dir, name, st);
     return 0;
 }

@@ -57,9 +57,19 @@ struct inode {
 
 /* identity.c: fstat(), and fstatat() of one name that is not followed, whose device and number belong to
  * no other object. -errno. */
-int stat_fd(const struct fuse_server *s, int fd, struct stat *st);
-int stat_at(const struct fuse_server *s, int dir, const char *name, struct stat *st);
-void identity_init(struct fuse_server *s, int root_fd);
+int stat_fd(struct fuse_server *s, int fd, struct stat *st);
+int stat_at(struct fuse_server *s, int dir, const char *name, struct stat *st);
+/* Whether the host's own numbers do not do that there, if something of that device was looked at of late. */
+bool numbers_repeat(const struct fuse_server *s, dev_t dev);
+/* File systems may go, and others get their devices. */
+void identity_forget(struct fuse_server *s);
+
+/* What was found about a file system. */
+struct device {
+    dev_t dev;
+    bool known, repeats;
+};
+enum { DEVICES_MAX = 16 };
 
 struct inode *inode_get(struct fuse_server *s, uint64_t id); /* NULL: no such */
 /* The one that st describes, if it is known. */
@@ -226,15 +236,18 @@ struct fuse_server {
     struct fuse_options opt;
     char *file_name;
     uint32_t host_uid, host_gid;
-    bool xattrs;         /* until one was refused */
-    bool no_getxattrat;  /* the host does not have that call */
-    bool numbers_repeat; /* inode numbers of the host do not tell files apart (identity.c) */
-    bool ready;          /* INIT was done */
-    bool writeback;      /* negotiated */
-    uint64_t entry_ns;   /* how long names, and attributes, hold in the guest */
-    uint64_t dir_ns;     /* ... those of directories */
-    uint64_t used;       /* bytes, when there is a quota */
+    bool xattrs;        /* until one was refused */
+    bool no_getxattrat; /* the host does not have that call */
+    bool ready;         /* INIT was done */
+    bool writeback;     /* negotiated */
+    uint64_t entry_ns;  /* how long names, and attributes, hold in the guest */
+    uint64_t dir_ns;    /* ... those of directories */
+    uint64_t used;      /* bytes, when there is a quota */
     int root_fd;
+
+    struct device device[DEVICES_MAX];
+    unsigned device_last,
+        device_next; /* looked at last; the next to be replaced is behind the latter */
 
     struct inode **slot; /* by the lower half of its id; 0 is unused, 1 is the root */
     uint32_t n_slots, slots_used, free_slots;

@@ -509,7 +509,6 @@ int inode_table_init(struct fuse_server *s, int root_fd)
     struct stat st = {0};
     struct inode *root;
     bool made_up = s->opt.file || s->opt.many;
-    identity_init(s, root_fd);
     s->bucket = calloc(BUCKETS, sizeof(struct inode *));
     if (!s->bucket)
         return -ENOMEM;

@@ -207,7 +207,7 @@ int later_list(struct fuse_server *s, struct inode *dir, const char *name)
     int fd = inode_fd(s, dir);
     if (fd < 0)
         return fd;
-    if (name && (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode)))
+    if (name && (stat_at(s, fd, name, &st) < 0 || !S_ISDIR(st.st_mode)))
         return 0;
     path_of(path, fd, name);
     if (!name)

@@ -96,7 +96,7 @@ void put_dir_attr(struct fuse_server *s, struct call *c)
 }
 
 /* The directory around a single file, which exists only for the guest. */
-static void only_directory(const struct fuse_server *s, struct stat *st)
+static void only_directory(struct fuse_server *s, struct stat *st)
 {
     struct stat file;
     *st = (struct stat){.st_ino = FUSE_ROOT_ID,

@@ -56,6 +56,7 @@ int fuse_tree_remove(struct fuse_server *s, const char *name)
     if (!t)
         return -ENOENT;
     inode_leave_tree(s, 1ULL << (t - s->trees));
+    identity_forget(s);
     drop(t);
     return 0;
 }

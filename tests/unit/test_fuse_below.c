@@ -1,0 +1,222 @@
+/* The FUSE server on what other FUSE servers show, in its root or below it: their inode numbers mean
+ * nothing. Here that is another one of ours in a thread, whose answers are changed on their way. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include "fuse/impl.h"
+#include "fuse_client.h"
+#include "unit.h"
+#include "util/cleanup.h"
+#include "util/fs.h"
+
+enum {
+    ROOT = FUSE_ROOT_ID,
+    REQUEST_MAX = (1 << 20) + 4096,
+    SAME = 42, /* the number of every file */
+};
+
+struct below {
+    struct fuse_client c; /* of the server that is tested */
+    char dir[64];         /* what is behind the mount m in its root */
+    int dir_fd, m_fd;
+    int dev; /* /dev/fuse */
+    struct fuse_server *s;
+    pthread_t thread;
+};
+
+static void change_attr(struct fuse_attr *a)
+{
+    if (S_ISREG(a->mode))
+        a->ino = SAME;
+}
+
+static void change(const struct below *b, const struct fuse_in_header *h, uint8_t *body)
+{
+    struct fuse_init_out *init = (struct fuse_init_out *)(void *)body;
+    switch (h->opcode) {
+    case FUSE_INIT:
+        init->flags &= ~(uint32_t)(FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO);
+        break;
+    case FUSE_GETATTR:
+    case FUSE_SETATTR:
+        change_attr(&((struct fuse_attr_out *)(void *)body)->attr);
+        break;
+    case FUSE_LOOKUP:
+    case FUSE_MKNOD:
+    case FUSE_LINK:
+    case FUSE_CREATE:
+        change_attr(&((struct fuse_entry_out *)(void *)body)->attr);
+        break;
+    default:
+        break;
+    }
+}
+
+/* How much the kernel expects of those in which more would be added. */
+static size_t room_for(uint32_t op)
+{
+    const size_t head = sizeof(struct fuse_out_header), entry = sizeof(struct fuse_entry_out);
+    return op == FUSE_LOOKUP || op == FUSE_MKDIR ? head + entry
+           : op == FUSE_OPENDIR                  ? head + sizeof(struct fuse_open_out)
+           : op == FUSE_CREATE                   ? head + entry + sizeof(struct fuse_open_out)
+                                                 : (size_t)REQUEST_MAX;
+}
+
+static void *serve_below(void *arg)
+{
+    struct below *b = arg;
+    AUTO_FREE uint8_t *request = malloc(REQUEST_MAX);
+    AUTO_FREE uint8_t *reply = malloc(REQUEST_MAX);
+    ssize_t n;
+    while (request && reply && ((n = read(b->dev, request, REQUEST_MAX)) > 0 || errno == ENOENT)) {
+        struct fuse_in_header h;
+        if (n <= 0)
+            continue;
+        memcpy(&h, request, sizeof(h));
+        struct iovec out = {request, (size_t)n}, in = {reply, room_for(h.opcode)};
+        struct fuse_request q = {&out, 1, out.iov_len, &in, 1, in.iov_len};
+        ssize_t r = fuse_serve(b->s, &q);
+        if (r > (ssize_t)sizeof(struct fuse_out_header))
+            change(b, &h, reply + sizeof(struct fuse_out_header));
+        if (r > 0)
+            (void)!write(b->dev, reply, (size_t)r);
+    }
+    return NULL;
+}
+
+static void put_below(const struct below *b, const char *name, const char *text)
+{
+    int fd = openat(b->dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+    (void)close(fd);
+}
+
+static bool mount_below(struct below *b)
+{
+    char path[80], options[128];
+    b->dev = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    (void)snprintf(path, sizeof(path), "%s/m", b->c.dir);
+    (void)snprintf(options, sizeof(options), "fd=%d,rootmode=40000,user_id=0,group_id=0", b->dev);
+    return b->dev >= 0 && mount("test", path, "fuse", MS_NOSUID | MS_NODEV, options) == 0;
+}
+
+/* A root with two files, and a mount m with two others that have the same number. */
+static bool below_init(struct below *b, const struct fuse_options *o)
+{
+    struct fuse_options under = {.cache = FUSE_CACHE_NONE, .privileged = true};
+    char path[80];
+    b->dev = b->m_fd = -1;
+    client_init(&b->c, o);
+    (void)snprintf(b->dir, sizeof(b->dir), "/tmp/test-below-XXXXXX");
+    assert_non_null(mkdtemp(b->dir));
+    b->dir_fd = open(b->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    put_below(b, "a", "a");
+    put_below(b, "b", "bb");
+    assert_int_equal(linkat(b->dir_fd, "a", b->dir_fd, "link", 0), 0);
+    assert_int_equal(mkdirat(b->c.dir_fd, "m", 0755), 0);
+    under.root_fd = open(b->dir, O_PATH | O_CLOEXEC);
+    assert_int_equal(fuse_new(&b->s, &under), 0);
+    if (!mount_below(b))
+        return false;
+    assert_int_equal(pthread_create(&b->thread, NULL, serve_below, b), 0);
+    (void)snprintf(path, sizeof(path), "%s/m", b->c.dir);
+    b->m_fd = open(path, O_PATH | O_CLOEXEC);
+    struct stat st;
+    assert_int_equal(fstatat(b->m_fd, "a", &st, 0), 0);
+    assert_int_equal(st.st_ino, SAME);
+    return true;
+}
+
+static void below_fini(struct below *b, bool mounted)
+{
+    struct fuse_client *c = &b->c;
+    fuse_free(c->s);
+    c->s = NULL;
+    close_fd(&b->m_fd);
+    if (mounted) {
+        char path[80];
+        (void)snprintf(path, sizeof(path), "%s/m", c->dir);
+        assert_int_equal(umount2(path, MNT_DETACH), 0);
+        assert_int_equal(pthread_join(b->thread, NULL), 0);
+    }
+    close_fd(&b->dev);
+    fuse_free(b->s);
+    close_fd(&b->dir_fd);
+    client_fini(c);
+    assert_int_equal(remove_tree_at(AT_FDCWD, b->dir), 0);
+}
+
+static void need_mount(struct below *b, const struct fuse_options *o)
+{
+    if (below_init(b, o))
+        return;
+    below_fini(b, false);
+    skip();
+}
+
+static struct fuse_entry_out found(struct below *b, uint64_t dir, const char *name)
+{
+    struct fuse_entry_out e = {0};
+    assert_int_equal(client_lookup(&b->c, dir, name, &e), 0);
+    return e;
+}
+
+static void assert_told_apart(struct below *b, uint64_t dir)
+{
+    struct fuse_entry_out e = found(b, dir, "a"), other = found(b, dir, "b");
+    struct fuse_entry_out link = found(b, dir, "link");
+    struct fuse_attr a;
+    assert_true(e.nodeid != other.nodeid && e.attr.ino != other.attr.ino);
+    assert_int_equal(e.attr.size, 1);
+    assert_int_equal(other.attr.size, 2);
+    /* What is one file there is one here. */
+    assert_int_equal(link.nodeid, e.nodeid);
+    assert_int_equal(link.attr.ino, e.attr.ino);
+    assert_int_equal(client_getattr(&b->c, e.nodeid, &a), 0);
+    assert_int_equal(a.ino, e.attr.ino);
+}
+
+static void test_files_of_a_mount_below_the_root(void **state)
+{
+    struct below b = {0};
+    struct stat st;
+    need_mount(&b, NULL);
+    assert_told_apart(&b, found(&b, ROOT, "m").nodeid);
+    /* On the root's own file system the numbers are the host's. */
+    assert_int_equal(mkdirat(b.c.dir_fd, "d", 0755), 0);
+    assert_int_equal(fstatat(b.c.dir_fd, "d", &st, 0), 0);
+    assert_int_equal(found(&b, ROOT, "d").attr.ino, st.st_ino);
+    below_fini(&b, true);
+}
+
+static void test_files_of_a_tree_that_is_a_mount(void **state)
+{
+    struct below b = {0};
+    need_mount(&b, &(struct fuse_options){.many = true});
+    assert_int_equal(fuse_tree_add(b.c.s, "t", fcntl(b.m_fd, F_DUPFD_CLOEXEC, 0)), 0);
+    assert_told_apart(&b, found(&b, ROOT, "t").nodeid);
+    assert_int_equal(fuse_tree_remove(b.c.s, "t"), 0);
+    below_fini(&b, true);
+}
+
+/* Where it is refused, so is the mount. */
+static int leave_namespace(void **state)
+{
+    return unshare(CLONE_NEWNS) == 0 ? mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) : 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_files_of_a_mount_below_the_root),
+        cmocka_unit_test(test_files_of_a_tree_that_is_a_mount),
+    };
+    return cmocka_run_group_tests_name("fuse_below", tests, leave_namespace, NULL);
+}
