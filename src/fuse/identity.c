@@ -59,7 +59,7 @@ void identity_forget(struct fuse_server *s)
 
 /* --- objects --------------------------------------------------------------------------------- */
 
-static void set_number(int dir, const char *name, struct stat *st)
+static void set_number(int fd, struct stat *st)
 {
     struct {
         struct file_handle head;
@@ -68,7 +68,7 @@ static void set_number(int dir, const char *name, struct stat *st)
     int mount;
     uint64_t number = 0;
     uint32_t used = 0;
-    if (name_to_handle_at(dir, name, &h.head, &mount, *name ? 0 : AT_EMPTY_PATH) < 0 ||
+    if (name_to_handle_at(fd, "", &h.head, &mount, AT_EMPTY_PATH) < 0 ||
         h.head.handle_bytes != HANDLE_BYTES)
         return;
     memcpy(&number, h.bytes, sizeof(number));
@@ -82,19 +82,21 @@ int stat_fd(struct fuse_server *s, int fd, struct stat *st)
     if (fstat(fd, st) < 0)
         return -errno;
     if (device_of(s, st->st_dev, fd)->repeats)
-        set_number(fd, "", st);
+        set_number(fd, st);
     return 0;
 }
 
+/* The host may give the name to something else at any time, so attributes and handle are not asked for by
+ * name; nor is the name looked up twice where the last one needed its handle. */
 int stat_at(struct fuse_server *s, int dir, const char *name, struct stat *st)
 {
-    if (fstatat(dir, name, st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) < 0)
-        return -errno;
-    if (!device_find(s, st->st_dev)) {
-        AUTO_CLOSE int fd = openat(dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-        return fd < 0 ? -errno : stat_fd(s, fd, st);
+    if (!s->device[s->device_last].repeats) {
+        if (fstatat(dir, name, st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) < 0)
+            return -errno;
+        const struct device *d = device_find(s, st->st_dev);
+        if (d && !d->repeats)
+            return 0;
     }
-    if (numbers_repeat(s, st->st_dev))
-        set_number(dir, name, st);
-    return 0;
+    AUTO_CLOSE int fd = openat(dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? -errno : stat_fd(s, fd, st);
 }

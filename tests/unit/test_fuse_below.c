@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@ enum {
     ROOT = FUSE_ROOT_ID,
     REQUEST_MAX = (1 << 20) + 4096,
     SAME = 42, /* the number of every file */
+    EXCHANGES = 1000,
 };
 
 struct below {
@@ -29,6 +31,7 @@ struct below {
     int dev; /* /dev/fuse */
     struct fuse_server *s;
     pthread_t thread;
+    atomic_bool stop;
 };
 
 static void change_attr(struct fuse_attr *a)
@@ -206,6 +209,45 @@ static void test_files_of_a_tree_that_is_a_mount(void **state)
     below_fini(&b, true);
 }
 
+/* --- the host at work at the same time ------------------------------------------------------- */
+
+static void *exchange(void *arg)
+{
+    struct below *b = arg;
+    while (!b->stop)
+        (void)renameat2(b->m_fd, "a", b->m_fd, "b", RENAME_EXCHANGE);
+    return NULL;
+}
+
+static void test_numbers_belong_to_attributes(void **state)
+{
+    struct below b = {0};
+    pthread_t thread;
+    unsigned wrong = 0, moved = 0;
+    need_mount(&b, &(struct fuse_options){.cache = FUSE_CACHE_NONE});
+    /* The host's kernel keeps what it calls them while they are open. */
+    int fd = openat(b.m_fd, "a", O_PATH | O_CLOEXEC);
+    int other = openat(b.m_fd, "b", O_PATH | O_CLOEXEC);
+    assert_true(fd >= 0 && other >= 0);
+    uint64_t m = found(&b, ROOT, "m").nodeid, one = found(&b, m, "a").attr.ino;
+    b.c.room = 1024;
+    assert_int_equal(pthread_create(&thread, NULL, exchange, &b), 0);
+    for (unsigned i = 0; i < EXCHANGES; i++) {
+        struct fuse_entry_out e;
+        if (client_lookup(&b.c, m, "a", &e) < 0)
+            continue;
+        wrong += (e.attr.ino == one) != (e.attr.size == 1);
+        moved += e.attr.size == 2;
+    }
+    b.stop = true;
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(wrong, 0);
+    assert_in_range(moved, 1, EXCHANGES - 1);
+    (void)close(fd);
+    (void)close(other);
+    below_fini(&b, true);
+}
+
 /* Where it is refused, so is the mount. */
 static int leave_namespace(void **state)
 {
@@ -217,6 +259,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_files_of_a_mount_below_the_root),
         cmocka_unit_test(test_files_of_a_tree_that_is_a_mount),
+        cmocka_unit_test(test_numbers_belong_to_attributes),
     };
     return cmocka_run_group_tests_name("fuse_below", tests, leave_namespace, NULL);
 }
