@@ -7,6 +7,7 @@
 #include "fuse/impl.h"
 
 #include "util/cleanup.h"
+#include "util/newer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -59,17 +60,29 @@ void identity_forget(struct fuse_server *s)
 
 /* --- objects --------------------------------------------------------------------------------- */
 
+struct handle_of {
+    struct file_handle head;
+    uint8_t bytes[MAX_HANDLE_SZ];
+};
+
+/* Some servers allow no opening by handle; then there are only those that identify. */
+static bool get_handle(int fd, struct handle_of *h)
+{
+    int mount;
+    h->head.handle_bytes = MAX_HANDLE_SZ;
+    int r = name_to_handle_at(fd, "", &h->head, &mount, AT_EMPTY_PATH);
+    if (r < 0 && errno == EOPNOTSUPP)
+        r = name_to_handle_at(fd, "", &h->head, &mount, AT_EMPTY_PATH | AT_HANDLE_FID);
+    return r == 0 && h->head.handle_bytes == HANDLE_BYTES;
+}
+
+/* Where handles are refused the host's number has to do. */
 static void set_number(int fd, struct stat *st)
 {
-    struct {
-        struct file_handle head;
-        uint8_t bytes[MAX_HANDLE_SZ];
-    } h = {.head.handle_bytes = MAX_HANDLE_SZ};
-    int mount;
+    struct handle_of h = {0};
     uint64_t number = 0;
     uint32_t used = 0;
-    if (name_to_handle_at(fd, "", &h.head, &mount, AT_EMPTY_PATH) < 0 ||
-        h.head.handle_bytes != HANDLE_BYTES)
+    if (!get_handle(fd, &h))
         return;
     memcpy(&number, h.bytes, sizeof(number));
     memcpy(&used, h.bytes + sizeof(number), sizeof(used));

@@ -14,3 +14,7 @@ struct xattr_value {
     uint64_t value;
     uint32_t size, flags;
 };
+
+#ifndef AT_HANDLE_FID /* Linux 6.5 */
+#define AT_HANDLE_FID 0x200
+#endif

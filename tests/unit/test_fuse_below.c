@@ -16,6 +16,7 @@
 #include "unit.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/newer.h"
 
 enum {
     ROOT = FUSE_ROOT_ID,
@@ -23,12 +24,14 @@ enum {
     SAME = 42, /* the number of every file */
     EXCHANGES = 1000,
 };
+#define NO_EXPORT_SUPPORT (1ULL << 38)
 
 struct below {
     struct fuse_client c; /* of the server that is tested */
     char dir[64];         /* what is behind the mount m in its root */
     int dir_fd, m_fd;
     int dev; /* /dev/fuse */
+    bool no_export;
     struct fuse_server *s;
     pthread_t thread;
     atomic_bool stop;
@@ -46,6 +49,7 @@ static void change(const struct below *b, const struct fuse_in_header *h, uint8_
     switch (h->opcode) {
     case FUSE_INIT:
         init->flags &= ~(uint32_t)(FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO);
+        init->flags2 |= b->no_export ? NO_EXPORT_SUPPORT >> 32 : 0;
         break;
     case FUSE_GETATTR:
     case FUSE_SETATTR:
@@ -209,6 +213,24 @@ static void test_files_of_a_tree_that_is_a_mount(void **state)
     below_fini(&b, true);
 }
 
+/* Such a server says that nothing of it can be opened by a handle. */
+static void test_files_without_handles_to_open_by(void **state)
+{
+    struct below b = {.no_export = true};
+    need_mount(&b, NULL);
+    struct {
+        struct file_handle head;
+        uint8_t bytes[MAX_HANDLE_SZ];
+    } h = {.head.handle_bytes = MAX_HANDLE_SZ};
+    int mount;
+    if (name_to_handle_at(b.m_fd, "a", &h.head, &mount, AT_HANDLE_FID) < 0) {
+        below_fini(&b, true);
+        skip();
+    }
+    assert_told_apart(&b, found(&b, ROOT, "m").nodeid);
+    below_fini(&b, true);
+}
+
 /* --- the host at work at the same time ------------------------------------------------------- */
 
 static void *exchange(void *arg)
@@ -259,6 +281,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_files_of_a_mount_below_the_root),
         cmocka_unit_test(test_files_of_a_tree_that_is_a_mount),
+        cmocka_unit_test(test_files_without_handles_to_open_by),
         cmocka_unit_test(test_numbers_belong_to_attributes),
     };
     return cmocka_run_group_tests_name("fuse_below", tests, leave_namespace, NULL);
