@@ -15,6 +15,8 @@
 
 /* To a guest that leaves room for entries in the answer to OPENDIR: these are all of them. */
 #define FOPEN_WHOLE_DIR (1U << 31)
+/* Of an entry, as libfuse says it; a zero means for many programs that there is none. */
+#define UNKNOWN_NUMBER 0xffffffffU
 
 enum { UNASKED_MAX = 8192 }; /* bytes of an answer that has entries nobody asked for */
 
@@ -124,13 +126,17 @@ static bool is_dots(const char *name)
     return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
 }
 
-/* The inode number behind the root's ".." is not shown to the guest. */
-static uint64_t shown_ino(const struct fuse_server *s, const struct handle *h,
-                          const struct linux_dirent64 *d)
+/* The inode number of an entry that was not looked at: what stat() would say, if that is known. The one
+ * behind the root's ".." is not shown to the guest. */
+static uint64_t entry_number(const struct fuse_server *s, const struct handle *h,
+                             const struct linux_dirent64 *d)
 {
-    if (h->inode->id == FUSE_ROOT_ID && is_dots(d->d_name) && !is_made_up(s, h->inode))
-        return h->inode->ino;
-    return d->d_ino;
+    const struct inode *dir = h->inode;
+    if (is_made_up(s, dir))
+        return d->d_ino;
+    if (is_dots(d->d_name) && (!d->d_name[1] || dir->id == FUSE_ROOT_ID))
+        return shown_number(s, dir->dev, dir->ino);
+    return numbers_repeat(s, dir->dev) ? UNKNOWN_NUMBER : shown_number(s, dir->dev, d->d_ino);
 }
 
 /* Adds it to the reply, unless that would then be longer than `room`. */
@@ -144,14 +150,14 @@ static bool put_entry(struct fuse_server *s, struct call *c, const struct handle
         return false;
     uint8_t *at = s->rep + c->rep_len;
     memset(at, 0, size);
-    struct fuse_dirent out = {.ino = shown_ino(s, h, d),
-                              .off = (uint64_t)d->d_off,
-                              .namelen = (uint32_t)len,
-                              .type = d->d_type};
     /* A name that went meanwhile has no attributes; the guest looks again if it cares. */
     struct fuse_entry_out e = {0};
     if (plus && !is_dots(d->d_name) && make_entry(s, h->inode, d->d_name, &e) < 0)
         e = (struct fuse_entry_out){0};
+    struct fuse_dirent out = {.ino = e.nodeid ? e.attr.ino : entry_number(s, h, d),
+                              .off = (uint64_t)d->d_off,
+                              .namelen = (uint32_t)len,
+                              .type = d->d_type};
     if (plus)
         memcpy(at, &e, sizeof(e));
     memcpy(at + head, &out, FUSE_NAME_OFFSET);

@@ -310,6 +310,8 @@ void *call_reply(struct fuse_server *s, struct call *c, size_t n);  /* n zeroed 
 void path_of(char out[PATH_REF_MAX], int dir_fd, const char *name); /* name NULL: dir_fd itself */
 /* Behind the reply, if there is room: the attributes of the directory in which something was made. */
 void put_dir_attr(struct fuse_server *s, struct call *c);
+/* The inode number that the guest sees. */
+uint64_t shown_number(const struct fuse_server *s, dev_t dev, ino_t ino);
 void fill_attr(const struct fuse_server *s, const struct stat *st, const struct owner *o,
                struct fuse_attr *a);
 /* Looks a name up and fills in the entry; the guest then holds one reference more. */

@@ -25,12 +25,19 @@ void path_of(char out[PATH_REF_MAX], int dir_fd, const char *name)
 
 /* --- attributes ------------------------------------------------------------------------------ */
 
+/* Another file system below the root has numbers of its own, which must not look the same. */
+uint64_t shown_number(const struct fuse_server *s, dev_t dev, ino_t ino)
+{
+    const struct inode *root = s->slot[FUSE_ROOT_ID];
+    bool other = root && !s->opt.file && dev != root->dev;
+    return ino ^ (other ? ((uint64_t)(dev * 2654435761U) & 0xffff) << 48 : 0);
+}
+
 void fill_attr(const struct fuse_server *s, const struct stat *st, const struct owner *o,
                struct fuse_attr *a)
 {
-    const struct inode *root = s->slot[FUSE_ROOT_ID];
     *a = (struct fuse_attr){
-        .ino = st->st_ino,
+        .ino = shown_number(s, st->st_dev, st->st_ino),
         .size = (uint64_t)st->st_size,
         .blocks = (uint64_t)st->st_blocks,
         .atime = (uint64_t)st->st_atim.tv_sec,
@@ -45,9 +52,6 @@ void fill_attr(const struct fuse_server *s, const struct stat *st, const struct 
         .gid = o->gid,
         .blksize = (uint32_t)st->st_blksize,
     };
-    /* Another file system below the root has numbers of its own, which must not look the same. */
-    if (root && !s->opt.file && st->st_dev != root->dev)
-        a->ino ^= ((uint64_t)(st->st_dev * 2654435761U) & 0xffff) << 48;
 }
 
 static uint64_t ns_to_valid(uint64_t ns, uint32_t *ret_nsec)

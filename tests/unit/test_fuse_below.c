@@ -231,6 +231,76 @@ static void test_files_without_handles_to_open_by(void **state)
     below_fini(&b, true);
 }
 
+/* --- listings -------------------------------------------------------------------------------- */
+
+/* The number of that name in a listing; *ret_attr: that of its attributes, if it has some. */
+static uint64_t listed(struct below *b, uint64_t dir, const char *name, bool plus,
+                       uint64_t *ret_attr)
+{
+    struct fuse_open_in in = {0};
+    struct fuse_open_out o;
+    assert_int_equal(client_call(&b->c, FUSE_OPENDIR, dir, &in, sizeof(in), NULL, 0), 0);
+    memcpy(&o, b->c.rep, sizeof(o));
+    struct fuse_read_in read = {.fh = o.fh, .size = 32768};
+    uint32_t op = plus ? FUSE_READDIRPLUS : FUSE_READDIR;
+    assert_int_equal(client_call(&b->c, op, dir, &read, sizeof(read), NULL, 0), 0);
+    const size_t head = plus ? sizeof(struct fuse_entry_out) : 0;
+    for (size_t at = 0; at < b->c.rep_len;) {
+        struct fuse_entry_out e;
+        struct fuse_dirent d;
+        memcpy(&e, b->c.rep + at, head);
+        memcpy(&d, b->c.rep + at + head, FUSE_NAME_OFFSET);
+        if (plus)
+            *ret_attr = e.attr.ino;
+        if (d.namelen == strlen(name) &&
+            memcmp(b->c.rep + at + head + FUSE_NAME_OFFSET, name, d.namelen) == 0)
+            return d.ino;
+        at += FUSE_DIRENT_ALIGN(head + FUSE_NAME_OFFSET + d.namelen);
+    }
+    fail_msg("no %s", name);
+    return 0;
+}
+
+static void test_numbers_in_listings(void **state)
+{
+    struct below b = {0};
+    uint64_t attr;
+    struct stat st;
+    need_mount(&b, NULL);
+    struct fuse_entry_out m = found(&b, ROOT, "m"), a = found(&b, m.nodeid, "a");
+    assert_int_equal(listed(&b, m.nodeid, "a", true, &attr), a.attr.ino);
+    assert_int_equal(attr, a.attr.ino);
+    assert_int_equal(listed(&b, m.nodeid, "a", false, NULL), 0xffffffff);
+    assert_int_equal(listed(&b, m.nodeid, ".", true, &attr), m.attr.ino);
+    assert_int_equal(listed(&b, m.nodeid, ".", false, NULL), m.attr.ino);
+    /* Elsewhere they are the host's. */
+    assert_int_equal(mkdirat(b.c.dir_fd, "d", 0755), 0);
+    assert_int_equal(fstatat(b.c.dir_fd, "d", &st, 0), 0);
+    assert_int_equal(listed(&b, ROOT, "d", true, &attr), st.st_ino);
+    assert_int_equal(listed(&b, ROOT, "d", false, NULL), st.st_ino);
+    assert_int_equal(listed(&b, ROOT, "m", true, &attr), m.attr.ino);
+    below_fini(&b, true);
+}
+
+/* Of other file systems that have numbers of their own. */
+static void test_numbers_in_listings_of_other_file_systems(void **state)
+{
+    struct below b = {0};
+    char path[80];
+    need_mount(&b, NULL);
+    (void)snprintf(path, sizeof(path), "%s/t", b.c.dir);
+    assert_int_equal(mkdir(path, 0755), 0);
+    assert_int_equal(mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, NULL), 0);
+    assert_int_equal(mkdirat(b.c.dir_fd, "t/d", 0755), 0);
+    uint64_t t = found(&b, ROOT, "t").nodeid, d = found(&b, t, "d").attr.ino, attr;
+    assert_int_equal(listed(&b, t, "d", true, &attr), d);
+    assert_int_equal(listed(&b, t, "d", false, NULL), d);
+    assert_int_equal(listed(&b, t, ".", false, NULL), found(&b, ROOT, "t").attr.ino);
+    fuse_reset(b.c.s);
+    assert_int_equal(umount2(path, MNT_DETACH), 0);
+    below_fini(&b, true);
+}
+
 /* --- the host at work at the same time ------------------------------------------------------- */
 
 static void *exchange(void *arg)
@@ -282,6 +352,8 @@ int main(void)
         cmocka_unit_test(test_files_of_a_mount_below_the_root),
         cmocka_unit_test(test_files_of_a_tree_that_is_a_mount),
         cmocka_unit_test(test_files_without_handles_to_open_by),
+        cmocka_unit_test(test_numbers_in_listings),
+        cmocka_unit_test(test_numbers_in_listings_of_other_file_systems),
         cmocka_unit_test(test_numbers_belong_to_attributes),
     };
     return cmocka_run_group_tests_name("fuse_below", tests, leave_namespace, NULL);
