@@ -74,6 +74,8 @@ enum { DEVICES_MAX = 16 };
 struct inode *inode_get(struct fuse_server *s, uint64_t id); /* NULL: no such */
 /* The one that st describes, if it is known. */
 struct inode *inode_known(struct fuse_server *s, const struct stat *st);
+/* Whether there is one of that number, whatever it is. */
+bool inode_has_number(struct fuse_server *s, dev_t dev, ino_t ino);
 /* The inode for what st describes, new or known, under that name (parent NULL: it has none). Adds
  * no reference. -ENFILE, -ENOMEM. */
 int inode_find(struct fuse_server *s, struct inode *parent, const char *name, const struct stat *st,

@@ -77,6 +77,11 @@ struct inode *inode_known(struct fuse_server *s, const struct stat *st)
     return i && i->type == (st->st_mode & S_IFMT) ? i : NULL;
 }
 
+bool inode_has_number(struct fuse_server *s, dev_t dev, ino_t ino)
+{
+    return hash_find(s, dev, ino, false) || hash_find(s, dev, ino, true);
+}
+
 static void hash_remove(struct fuse_server *s, struct inode *i)
 {
     struct inode **at = bucket_of(s, i->dev, i->ino);

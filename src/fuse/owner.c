@@ -3,8 +3,9 @@
  * On the host everything belongs to the user who started msb, and has no set-ID bits. What the
  * guest is to see instead is kept with the file, in the extended attribute user.msb.override_stat,
  * as "UID:GID:MODE" (decimal, decimal, octal); where the file system has no such attributes, or the
- * user may not write them, it is kept in memory until the sandbox ends. Nothing is kept while the
- * host's own attributes say the same.
+ * user may not write them, it is kept in memory until the sandbox ends; of files of FUSE mounts for as
+ * long as guest or host know the file, and then until there is no room. Nothing is kept while the host's
+ * own attributes say the same.
  *
  * With real owners the host's own attributes are changed, and nothing is kept.
  *
@@ -59,10 +60,37 @@ static struct owner_entry **entry_place(const struct fuse_server *s, const struc
     return at;
 }
 
+static void entry_drop(struct fuse_server *s, struct owner_entry **at)
+{
+    struct owner_entry *e = *at;
+    *at = e->next;
+    free(e);
+    s->n_owners--;
+}
+
+/* Whether the file may never be found again: what tells the files of FUSE mounts apart (identity.c) holds
+ * for as long as the host's kernel knows them, and nobody says when it no longer does. */
+static bool entry_lost(struct fuse_server *s, const struct owner_entry *e)
+{
+    return numbers_repeat(s, e->dev) && !inode_has_number(s, e->dev, e->ino);
+}
+
+static void drop_lost(struct fuse_server *s)
+{
+    for (unsigned i = 0; i < BUCKETS; i++)
+        for (struct owner_entry **at = &s->owners[i]; *at;)
+            if (entry_lost(s, *at))
+                entry_drop(s, at);
+            else
+                at = &(*at)->next;
+}
+
 static int entry_store(struct fuse_server *s, const struct stat *st, const struct owner *o)
 {
     if (!s->owners && !(s->owners = calloc(BUCKETS, sizeof(struct owner_entry *))))
         return -ENOMEM;
+    if (s->n_owners >= OWNERS_MAX && !*entry_place(s, st))
+        drop_lost(s);
     struct owner_entry **at = entry_place(s, st);
     if (!*at) {
         if (s->n_owners >= OWNERS_MAX)
@@ -82,12 +110,8 @@ static int entry_store(struct fuse_server *s, const struct stat *st, const struc
 void owner_forget(struct fuse_server *s, const struct stat *st)
 {
     struct owner_entry **at = s->n_owners ? entry_place(s, st) : NULL;
-    if (!at || !*at)
-        return;
-    struct owner_entry *e = *at;
-    *at = e->next;
-    free(e);
-    s->n_owners--;
+    if (at && *at)
+        entry_drop(s, at);
 }
 
 void owner_table_free(struct fuse_server *s)
