@@ -151,6 +151,11 @@ def test_a_directory_that_is_a_fuse_mount(msb, fuse):
         assert f"the file server of '{d}".encode() in p.stderr and b"umount -l" in p.stderr, p.stderr
 
 
+def test_a_fuse_mount_below_a_directory(msb, fuse, tmp_path):
+    tour = fusekit.TOUR.replace("/workspace", f"/mnt/{fuse.path.name}")
+    assert msb.ok("run", "-q", "-v", f"{tmp_path}:/mnt", "--", "sh", "-c", tour) == fusekit.TOLD and fusekit.left(fuse)
+
+
 def test_what_cannot_be_meant(msb):
     msb.create("a")
     p = msb("workspace", "sync", "a")
