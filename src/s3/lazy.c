@@ -30,13 +30,33 @@ static int make_dir(int dir, const char *name, const struct s3_entry *a)
     return r == 0 && fchmod(fd, a->mode | 0700) < 0 ? -errno : r;
 }
 
-static int make_file(int dir, const char *name, const struct s3_entry *a)
+/* Of a try that was interrupted: it has not been filled. */
+static bool is_left_over(int dir, const char *name)
+{
+    struct stat st;
+    char id[LATER_SIZE];
+    AUTO_CLOSE int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    return fd >= 0 &&
+           (later_get(fd, id) || (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0));
+}
+
+/* Nobody was to write to a directory that is still to be listed, but what somebody has is kept. */
+static int make_way(struct s3_work *w, int dir, const char *name, const struct s3_entry *a)
+{
+    struct err e = {0};
+    if (is_left_over(dir, name))
+        return unlinkat(dir, name, 0) < 0 ? -errno : 0;
+    return s3_keep_aside(w, dir, name, dir, name, a->path, &e);
+}
+
+static int make_file(struct s3_work *w, int dir, const char *name, const struct s3_entry *a)
 {
     const int how = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     AUTO_CLOSE int fd = openat(dir, name, how, a->mode | 0400);
-    if (fd < 0 && errno == EEXIST && a->later[0]) { /* of a try that was interrupted */
-        if (unlinkat(dir, name, 0) < 0)
-            return -errno;
+    if (fd < 0 && errno == EEXIST && a->later[0]) {
+        int r = make_way(w, dir, name, a);
+        if (r < 0)
+            return r;
         fd = openat(dir, name, how, a->mode | 0400);
     }
     if (fd < 0)
@@ -47,8 +67,9 @@ static int make_file(int dir, const char *name, const struct s3_entry *a)
     return r;
 }
 
-static int make_all(const struct s3_tree *base, int fd, const char *path)
+static int make_all(struct s3_work *w, int fd, const char *path)
 {
+    const struct s3_tree *base = &w->base;
     size_t len = strlen(path);
     int r = 0;
     for (size_t i = s3_tree_below(base, path); r == 0 && i < base->n; i++) {
@@ -61,7 +82,7 @@ static int make_all(const struct s3_tree *base, int fd, const char *path)
         if (a->kind == S3_KIND_DIR)
             r = make_dir(fd, name, a);
         else if (a->kind == S3_KIND_FILE && (a->later[0] || a->size == 0))
-            r = make_file(fd, name, a);
+            r = make_file(w, fd, name, a);
     }
     return r;
 }
@@ -69,7 +90,7 @@ static int make_all(const struct s3_tree *base, int fd, const char *path)
 int s3_list_dir(struct s3_work *w, int fd, const char *path)
 {
     (void)pthread_rwlock_rdlock(&w->base_lock);
-    int r = make_all(&w->base, fd, path);
+    int r = make_all(w, fd, path);
     (void)pthread_rwlock_unlock(&w->base_lock);
     /* Changes of one directory reach the disk in their order. */
     return r < 0 ? r : later_mark(fd, LATER_XATTR, NULL, 0);

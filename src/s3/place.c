@@ -23,9 +23,8 @@ int s3_parent_open(const struct s3_work *w, const char *path, bool make, const c
     return beneath_dir(w->data, dir, false, make);
 }
 
-/* Gives what lost its name to somebody else's version a new one. */
-static int keep_aside(struct s3_work *w, int parent, const char *name, const char *path,
-                      const char *tmp, struct err *e)
+int s3_keep_aside(struct s3_work *w, int from, const char *held, int parent, const char *name,
+                  const char *path, struct err *e)
 {
     char to[NAME_MAX + 1];
     for (int i = 0; i < CONFLICTS_MAX; i++) {
@@ -37,7 +36,7 @@ static int keep_aside(struct s3_work *w, int parent, const char *name, const cha
         if (cut)
             (void)snprintf(to, sizeof(to), "%.*s.conflict-%s%s", (int)(200 - cut), name, w->stamp,
                            nth);
-        if (renameat2(w->tmp, tmp, parent, to, RENAME_NOREPLACE) == 0) {
+        if (renameat2(from, held, parent, to, RENAME_NOREPLACE) == 0) {
             s3_work_warn(w, "conflict: '%s' was changed %s; yours is now '%s'", path, w->rival, to);
             s3_work_count(w, &w->counts.conflicts, NULL, 0);
             atomic_store(&w->again, true); /* it is a new file */
@@ -46,9 +45,8 @@ static int keep_aside(struct s3_work *w, int parent, const char *name, const cha
         if (errno != EEXIST)
             break;
     }
-    return err_sys(e, errno,
-                   "cannot keep your version of '%s': it is now %s in the workspace's s3-tmp", path,
-                   tmp);
+    return err_sys(e, errno, "cannot keep your version of '%s': it is now %s%s", path, held,
+                   from == w->tmp ? " in the workspace's s3-tmp" : "");
 }
 
 /* A file that was never filled is no loss, unless it has been moved here since the last sync: then
@@ -98,7 +96,7 @@ static int retire(struct s3_work *w, int parent, const char *name, const char *p
     same = same || (S_ISREG(st.st_mode) && is_empty_shell(w, tmp, path));
     if (same && !keep_old)
         return unlinkat(w->tmp, tmp, 0) < 0 ? err_sys(e, errno, "cannot remove '%s'", path) : 0;
-    return keep_aside(w, parent, name, path, tmp, e);
+    return s3_keep_aside(w, w->tmp, tmp, parent, name, path, e);
 }
 
 int s3_place(struct s3_work *w, const char *path, const char *tmp, const struct s3_entry *old,

@@ -147,6 +147,9 @@ static int visit(struct scan *s, int at, const char *name, size_t len, unsigned 
         return r < 0 ? r : scan_dir(s, at, name, len, depth + 1);
     }
     if (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode)) {
+        AUTO_CLOSE int fd = was ? beneath_open(at, name, O_PATH, false) : -1;
+        if (fd == -EXDEV)
+            return refuse_mount(s->path, s->e);
         leave_out(&s->how, s->path, "it is not a file, directory or symbolic link");
         return 0;
     }

@@ -216,6 +216,51 @@ static bool takes_away(const struct s3_work *w)
     return takes;
 }
 
+/* Whether something that base has is not here. Both are sorted. */
+static bool misses_any(const struct s3_work *w)
+{
+    for (size_t i = 0; i < w->base.n; i++)
+        if (!s3_tree_find(&w->local, w->base.v[i].path))
+            return true;
+    return false;
+}
+
+static void told_before(void *ctx, const char *text)
+{
+}
+
+/* Whether something has come since the walk, or came behind it: it may be what is missing, under a new name. */
+static int has_come(struct s3_work *w, const struct s3_scan *how, bool *ret, struct err *e)
+{
+    AUTO_S3_TREE struct s3_tree now = {0};
+    struct s3_scan again = *how;
+    again.warn = told_before;
+    int r = misses_any(w) ? s3_tree_walk(w->data, &again, &now, e) : 0;
+    for (size_t i = 0; i < now.n && !*ret; i++)
+        *ret = !s3_tree_find(&w->local, now.v[i].path);
+    return r;
+}
+
+/* Something that was seen is gone under one name, and may be all there is of what is missing: another walk
+ * may find it. If that is no better, the bucket keeps what would be removed, for now. */
+static void be_careful(struct s3_work *w)
+{
+    if (!w->second) {
+        atomic_store(&w->again, true);
+        return;
+    }
+    for (size_t i = 0; i < w->plan.n; i++) {
+        struct s3_step *s = &w->plan.v[i];
+        if (s->action != S3_DELETE_REMOTE)
+            continue;
+        w->plan.count[S3_DELETE_REMOTE]--;
+        w->plan.count[S3_KEEP]++;
+        s->action = S3_KEEP; /* what both sides had, still */
+    }
+    if (takes_away(w))
+        atomic_store(&w->again, true);
+}
+
 static int compare(struct s3_work *w, struct job *j, struct err *e)
 {
     bool lost = false;
@@ -247,12 +292,13 @@ static int compare(struct s3_work *w, struct job *j, struct err *e)
         err_hint(e, "msb workspace sync --max raises it once, workspace create --max for good");
     }
     if (r == 0)
+        r = has_come(w, &how, &lost, e);
+    if (r == 0)
         r = s3_tree_read(w->data, &how, &w->local, e);
     if (r == 0 && s3_plan_make(&w->base, &w->local, &w->remote.tree, &w->ignore, &w->plan) < 0)
         r = err_oom(e);
-    /* What is gone under one name, and not yet here under another, may be all there is of it. */
     if (r == 0 && lost && takes_away(w))
-        atomic_store(&w->again, true);
+        be_careful(w);
     w->unlisted = later_get(w->data, (char[LATER_SIZE]){0});
     for (size_t i = 0; !w->unlisted && i < w->local.n; i++)
         w->unlisted = w->local.v[i].kind == S3_KIND_DIR && w->local.v[i].later[0];
@@ -366,6 +412,7 @@ static int all_passes(struct s3_work *w, struct job *j, struct err *e)
         forget_pass(w);
         err_clear(e);
         atomic_store(&w->cancel, false);
+        w->second = i > 0;
         r = one_pass(w, j, e);
         if (r <= 0) {
             warn_about_remote(w);
@@ -458,7 +505,6 @@ static int probe(struct s3_work *w, struct result *res, struct err *e)
 
 static int open_places(struct s3_work *w, const struct job *j, struct err *e)
 {
-    s3_work_stamp(w);
     if (mkdirat(j->dir, TMP_DIR, 0700) < 0 && errno != EEXIST)
         return err_sys(e, errno, "cannot make " TMP_DIR);
     if (j->here != S3_HERE_ALL && faccessat(j->dir, LATER_FILE, F_OK, 0) < 0 &&
@@ -484,6 +530,7 @@ static int do_job(struct job *j, struct result *res, struct err *e)
                         .watch = {j->may_go_on ? send_goes_on : NULL, &j->out},
                         .rival = "here and in the bucket",
                         .lock = PTHREAD_MUTEX_INITIALIZER};
+    s3_work_stamp(&w);
     int r = s3_client_new(&w.client, j->config, j->keys, &w.cancel, e);
     if (r < 0)
         return r;

@@ -33,6 +33,7 @@ struct s3_work {
     bool fresh;                 /* there has been no sync yet */
     bool unlisted;              /* there are directories whose entries are not here yet */
     bool pushed;                /* something was written to the bucket */
+    bool second;                /* not the first pass of this sync */
     struct s3_counts counts;
     void (*warn)(void *ctx, const char *text); /* under the lock */
     void *warn_ctx;
@@ -169,6 +170,9 @@ int s3_parent_open(const struct s3_work *w, const char *path, bool make, const c
  * 1: it cannot be there, and the user was told. */
 int s3_place(struct s3_work *w, const char *path, const char *tmp, const struct s3_entry *old,
              bool keep_old, struct err *e);
+/* Gives what is FROM/HELD, and had that path, a new name beside it: it is a conflict. */
+int s3_keep_aside(struct s3_work *w, int from, const char *held, int parent, const char *name,
+                  const char *path, struct err *e);
 /* Removes what the step says is there; the same holds. */
 int s3_unplace(struct s3_work *w, const struct s3_step *s, struct err *e);
 /* After a sync that was killed: what may be the only copy of somebody's work comes back. */

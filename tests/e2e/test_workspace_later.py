@@ -167,6 +167,20 @@ def test_what_is_put_here_during_the_first_listing_is_kept(msb, s3):
     assert s3.objects[key].data == b"ours\n" and len(s3.keys("pre/")) == 5
 
 
+def test_what_is_put_into_a_directory_nobody_has_looked_into_is_kept(msb, s3):
+    for name in ("d/f", "d/g", "d/empty"):
+        s3.put(f"pre/{name}", b"theirs\n")
+    msb.create("box", "--workspace", "w")
+    d = data(msb, "w")
+    assert sh(msb, "box", "ls /workspace") == "d\n" and unlisted(d) == {"d"}
+    (d / "d" / "f").write_text("ours\n")
+    (d / "d" / "empty").touch()  # as one that was killed leaves it
+    assert sh(msb, "box", "cd /workspace/d; cat f f.conflict-* g empty") == "theirs\nours\ntheirs\ntheirs\n"
+    msb.ok("stop", "-q", "box")
+    (key,) = s3.keys("pre/d/f.conflict-")
+    assert s3.objects[key].data == b"ours\n" and len(s3.keys("pre/")) == 4
+
+
 class Huge(bytes):
     def __len__(self):
         return (5 << 30) + 1

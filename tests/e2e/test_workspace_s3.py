@@ -333,13 +333,28 @@ def test_what_never_rests_stays_in_the_bucket(msb, s3, two):
     sync(msb, "a")
     names = ["log", *(f"log.{i}" for i in range(20))]
     (a / "log").write_text("12")
+    (a / "other").write_text("new")
     during_listings(s3, lambda n: (a / names[n]).rename(a / names[n + 1]), 20)
-    p = msb("workspace", "sync", "a", check=1)
-    assert b"keep changing" in p.stderr and s3.objects["pre/log"].data == b"1"
+    sync(msb, "a")
+    assert s3.objects["pre/log"].data == b"1" and s3.objects["pre/other"].data == b"new"
     s3.before = lambda method, key, query: None
+    (a / "other").unlink()
     sync(msb, "a")
     (key,) = s3.keys("pre/")
     assert key.startswith("pre/log.") and s3.objects[key].data == b"12"
+
+
+def test_what_is_renamed_during_the_walk_stays_in_the_bucket(msb, s3, two):
+    """It is not where it was, and came to where the walk had been: nobody has seen it."""
+    a, _ = two
+    (a / "z").mkdir()
+    (a / "z" / "f").write_text("1")
+    sync(msb, "a")
+    (a / "z" / "f").rename(a / "hidden.tmp")
+    (a / ".msbignore").write_text("*.tmp\n")
+    during_listings(s3, lambda n: (a / "hidden.tmp").rename(a / "f"))
+    sync(msb, "a")
+    assert s3.objects["pre/f"].data == b"1" and "pre/z/f" not in s3.objects
 
 
 def test_what_comes_and_goes_keeps_no_sync_from_its_end(msb, s3, two):
@@ -368,6 +383,20 @@ def test_a_file_that_becomes_too_large_stays_in_the_bucket(msb, s3, two):
     (a / "f").write_text("2")
     assert "left out" not in sync(msb, "a", "b")
     assert (b / "f").read_text() == "2" and tree(a) == tree(b)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_a_file_under_a_mounted_device_stays_in_the_bucket(msb, s3, two):
+    a, _ = two
+    (a / "f").write_text("1")
+    sync(msb, "a")
+    if subprocess.run(["mount", "--bind", "/dev/null", a / "f"], check=False).returncode:
+        pytest.skip("this root may not mount")
+    try:
+        assert b"something is mounted on 'f'" in msb("workspace", "sync", "a", check=1).stderr
+    finally:
+        subprocess.run(["umount", a / "f"], check=True)
+    assert s3.keys("pre/") == ["pre/f"] and status(msb, "a") == {}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
