@@ -28,6 +28,7 @@
 #define SAFE (MS_NOSUID | MS_NODEV | MS_NOEXEC)
 #define GROUPS "/sys/fs/cgroup"
 #define GROUP "container-"
+#define GROUPS_DEEP "32" /* that a container can make in its own */
 
 enum { PORTS_TRIED = 256, KEPT_FROM = 512, MOUNTS_MAX = 64 };
 enum { END_WAIT_MS = 10, GROUPS_AT_ONCE = 256 };
@@ -247,6 +248,8 @@ static int make_group(const struct config *cfg, uint32_t number, struct err *e)
     group_path(number, "", path, sizeof(path));
     if (mkdir(path, 0755) < 0)
         return err_sys(e, errno, "cannot make the container's cgroup");
+    group_path(number, "cgroup.max.depth", path, sizeof(path));
+    (void)file_write(path, GROUPS_DEEP, strlen(GROUPS_DEEP), 0);
     for (size_t i = 0; i < cfg->nlimits; i++) {
         char name[64];
         const char *value = strchr(cfg->limits[i], '=');

@@ -194,7 +194,8 @@ def test_signals_to_the_first_process(pod):
 def test_groups_within_a_containers_own(pod):
     """They go with it, whoever is in them."""
     script = ("cd /sys/fs/cgroup; mkdir -p a/b c; (echo 0 >a/b/cgroup.procs; exec setsid sleep 5678) & "
-              "while ! grep -q . a/b/cgroup.procs; do sleep 0.05; done; echo made")
+              "while ! grep -q . a/b/cgroup.procs; do sleep 0.05; done; "
+              "mkdir deep; cd deep; i=0; while [ $i -lt 400 ] && mkdir x 2>/dev/null && cd x; do i=$((i + 1)); done; echo made")
     groups = lambda: pod.rt("exec", pod.name, "/bin/ls", "/sys/fs/cgroup").out
     for pids in (None, pod.pid):
         assert pod.run(sh(script), pids=pids) == "made\n"
