@@ -103,19 +103,23 @@ static int fill_root(const struct engine_params *p, struct err *e)
     return r < 0 ? err_sys(e, -r, "cannot fill the kernel's root") : 0;
 }
 
-bool uml_host_is_at_least(int major, int minor)
+bool uml_host_is_at_least(int major, int minor, int patch)
 {
     struct utsname u;
-    int has[2] = {0};
-    if (uname(&u) < 0 || sscanf(u.release, "%d.%d", &has[0], &has[1]) != 2)
+    const int wants[] = {major, minor, patch};
+    int has[] = {0, 0, 0};
+    if (uname(&u) < 0 || sscanf(u.release, "%d.%d.%d", &has[0], &has[1], &has[2]) < 2)
         return false;
-    return has[0] > major || (has[0] == major && has[1] >= minor);
+    for (size_t i = 0; i < ARRAY_LEN(has); i++)
+        if (has[i] != wants[i])
+            return has[i] > wants[i];
+    return true;
 }
 
 /* Whether RLIMIT_NPROC counts what is in our user namespace, not all that our user runs. */
 static bool counts_by_namespace(void)
 {
-    return uml_host_is_at_least(5, 14);
+    return uml_host_is_at_least(5, 14, 0);
 }
 
 /* The kernel maps guest memory at a fixed address, behind its heap. By itself it would disable

@@ -78,7 +78,7 @@ static void build_cmdline(struct cmdline *c, const struct engine_params *p, bool
         add_arg(c, "spread");
     }
     /* Before, yielding put off a task's turn without limit (kernel/patches/35-um-yield.patch). */
-    if (use_seccomp && uml_host_is_at_least(6, 18))
+    if (use_seccomp && uml_host_is_at_least(6, 18, 3))
         add_arg(c, "yield");
     add_arg(c, "uml_dir=/tmp");
     if (p->reduced) /* there is no directory where it could look for a name that is free */
