@@ -245,7 +245,7 @@ def test_limits(jail):
         assert most["Max pending signals"] <= 1024
     for pid in stubs:
         most = limits(pid)
-        assert most["Max data size"] <= 4096 and most["Max stack size"] <= 24576
+        assert most["Max data size"] <= 4096 and most["Max stack size"] <= 28672
         assert most["Max open files"] <= 64
     assert stubs
 
