@@ -363,8 +363,8 @@ static char *text_of(struct buf *b, size_t columns)
     return (char *)buf_head(b);
 }
 
-/* A screen, and the two verbs whose options do not fit on one. */
-enum { SCREEN_COLUMNS = 80, SCREEN_LINES = 24, LONG_HELP_LINES = 38 };
+/* A screen, and the three verbs whose options, or verbs, do not fit on one. */
+enum { SCREEN_COLUMNS = 80, SCREEN_LINES = 24, LONG_HELP_LINES = 35 };
 
 static bool in_help(const struct opt *o, void *arg)
 {

@@ -12,7 +12,7 @@
     {"no-net", 0, NULL, "No network; with --net-rule, only what the rules allow", OPT_COMMON, \
      .alias = "no-network", .conflicts = "net"}, \
     {"net", 0, "PROFILE", "Groups it may reach (default: public); public, private, loopback, " \
-     "link-local, meta, multicast, host, joined by commas; or all, or none", OPT_COMMON}, \
+     "link-local, meta, multicast, host, joined by commas; or all, or none"}, \
     {"network", 0, "MODE", "none: --no-net; bridge: the default", OPT_HIDDEN, .conflicts = "net"}, \
     {"net-default", 0, "ACTION", "Default policy, for traffic that no rule or profile matches", \
      .choices = "allow|deny"}, \

@@ -6,8 +6,7 @@
 
 static const struct opt identity_opts[] = {
     {"name", 'n', "NAME", "Name of the sandbox (default: generated)", OPT_COMMON},
-    {"replace", 0, NULL, "Remove an existing sandbox of that name first",
-     OPT_COMMON | OPT_DESTROYS},
+    {"replace", 0, NULL, "Remove an existing sandbox of that name first", OPT_DESTROYS},
     {"replace-with-timeout", 0, "TIME",
      "Like --replace, with this long to stop (default: 10s; 0 kills it at once)", OPT_DESTROYS},
     {"label", 0, "KEY[=VALUE]", "Attach a label, to select sandboxes with --label", OPT_REPEAT},
