@@ -288,7 +288,7 @@ static void remove_group(int above, const char *name, int *left)
     (void)unlinkat(above, name, AT_REMOVEDIR);
 }
 
-/* Those of containers that have ended, the ones before included, whose processes may have taken longer. */
+/* Groups of all containers that have ended: processes of earlier ones may have taken longer. */
 static void remove_groups(void)
 {
     int left = GROUPS_AT_ONCE;

@@ -28,7 +28,7 @@ void control_fail(struct control *c, const struct err *e);
 /* Tells the monitor that everything is on disk, and waits a moment for it to cut the power. */
 void control_down(struct control *c);
 void control_log(struct control *c, const char *text);
-/* So many processes were killed for lack of memory. */
+/* Reports the number of processes killed for lack of memory. */
 void control_oom(struct control *c, uint64_t kills);
-/* From here on events are handled by the loop. */
+/* Hands events to the loop from now on. */
 int control_watch(struct control *c, struct loop *l);

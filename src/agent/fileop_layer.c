@@ -187,7 +187,7 @@ static int take_xattr(struct packing *p, const char *at, const char *name, struc
     return r < 0 ? failed(p, -r) : 0;
 }
 
-/* Of dirfd/name, which is not followed. */
+/* Takes the attributes of dirfd/name, which is not followed. */
 static int take_xattrs(struct packing *p, int dirfd, const char *name, struct dir_marks *marks)
 {
     static char list[XATTR_LIST];

@@ -16,7 +16,7 @@
 
 enum { SYSTEMD_POWER_OFF = 34 + 4 /* SIGRTMIN+4 of glibc; musl's is another */, SIGNALS = 64 };
 
-/* Of the two things that can go wrong in the child. */
+/* The two steps that can fail in the child. */
 enum step { STEP_PROC, STEP_EXEC };
 struct failure {
     int step, error;
@@ -121,7 +121,7 @@ pid_t init_start(const struct config *cfg, struct err *e)
     return pid;
 }
 
-/* To systemd SIGTERM means that it should read its own program again. */
+/* systemd takes SIGTERM as a request to execute itself again. */
 int init_stop_signal(const struct config *cfg, pid_t init)
 {
     char name[32];

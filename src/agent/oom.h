@@ -18,7 +18,7 @@ struct oom {
 
 /* Watches what the kernel says from now on. Without its log, nothing is ever known. */
 void oom_watch(struct oom *o, struct loop *l, void (*on_kill)(struct oom *o));
-/* Reads what has been said meanwhile. */
+/* Reads what the kernel has logged since. */
 void oom_look(struct oom *o);
 /* Whether that process was among the kills after the first `before`. */
 bool oom_was_killed(const struct oom *o, pid_t pid, uint64_t before);

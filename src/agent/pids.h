@@ -14,6 +14,6 @@
 int pids_limit(uint32_t max, struct err *e);
 /* PID 1 leaves the group, to start one process more. False: there is no limit. */
 bool pids_leave(void);
-/* The calling process joins it: PID 1 again, and the child that it started meanwhile. Makes system
- * calls and nothing else. */
+/* Moves the calling process into the group: PID 1 itself, and each child that it starts. Makes only
+ * system calls. */
 void pids_join(void);

@@ -194,7 +194,8 @@ __attribute__((no_sanitize("address", "undefined"))) static int run_child(void *
     bool there = chdir(q->cwd) == 0;
     if (!there && errno != EACCES)
         return fail_step(r, STEP_CWD, errno);
-    /* Who can still gain rights may only be filtered by root: what follows has to pass, too. */
+    /* Without no_new_privs only root may install a filter, so it goes in first and must allow what
+     * follows. */
     if (!q->no_new_privs && set_filter(q) < 0)
         return fail_step(r, STEP_FILTER, errno);
     if (drop_caps(q) < 0 || spawn_identity(q->id) < 0 || keep_ambient(q) < 0)

@@ -172,7 +172,7 @@ const struct identity *session_identity(struct session *s, const struct exec_req
     users->n_more = own ? q->ngroups : s->srv->cfg->ngroups;
     users->valid &= !own;
     const struct identity *id = user_lookup(users, user && *user ? user : "0", &e);
-    users->valid &= !own; /* nobody else has these groups */
+    users->valid &= !own; /* these groups are this request's alone */
     if (!id)
         session_fail(s, PROTO_FAIL_USER, e.code, e.msg);
     return id;

@@ -32,7 +32,7 @@ static const struct cmd registries = {
     .preset = "list",
 };
 
-/* One that other tools use, of a verb that may be in a group, with an option that it implies. */
+/* Another tool's spelling of a verb, which may be in a group, with an option that it implies. */
 #define SPELLING(id, word, verb, option) \
     static const struct cmd id = {       \
         .name = word,                    \

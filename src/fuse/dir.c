@@ -13,12 +13,12 @@
 
 /* #syscalls:fs openat getdents64 lseek fsync fdatasync */
 
-/* To a guest that leaves room for entries in the answer to OPENDIR: these are all of them. */
+/* For a guest that leaves room for entries in the answer to OPENDIR: these are all of them. */
 #define FOPEN_WHOLE_DIR (1U << 31)
-/* Of an entry, as libfuse says it; a zero means for many programs that there is none. */
+/* An entry's inode number when it is not known, as in libfuse: many programs take 0 for no entry. */
 #define UNKNOWN_NUMBER 0xffffffffU
 
-enum { UNASKED_MAX = 8192 }; /* bytes of an answer that has entries nobody asked for */
+enum { UNASKED_MAX = 8192 }; /* bytes of entries in an answer that the guest did not ask for */
 
 struct linux_dirent64 {
     uint64_t d_ino;
@@ -166,7 +166,7 @@ static bool put_entry(struct fuse_server *s, struct call *c, const struct handle
     return true;
 }
 
-/* How long a reply may be, as far as the guest has left room for it. */
+/* How long a reply may be, given the room that the guest has left. */
 static size_t reply_room(const struct call *c, size_t most)
 {
     return MIN(MIN(most, (size_t)REP_MAX_BYTES), c->q->in_len - sizeof(struct fuse_out_header));

@@ -1,5 +1,5 @@
-/* fsync that means "in the bucket": once the file is on disk, whoever syncs the workspace is asked for a
- * sync, and the request waits for its outcome while the others go on. It is served again from its
+/* fsync that means "in the bucket": once the file is on disk, the process that syncs the workspace is
+ * asked for a sync, and the request waits for its outcome while the others go on. It is served again from its
  * beginning when there is one.
  *
  * One sync is under way at a time. Requests that come meanwhile wait together for the next one, which

@@ -93,14 +93,14 @@ ssize_t fuse_serve(struct fuse_server *s, const struct fuse_request *q);
 void fuse_later_set(struct fuse_server *s, int sock);
 /* The tree is being brought up to date: nothing is served from it, except the root's attributes. */
 void fuse_gate_shut(struct fuse_server *s);
-/* That is done, or has failed: then requests fail, too. Those that waited are to be served again. */
+/* The tree is up to date; or that has failed, and so will requests. Serve those that waited again. */
 void fuse_gate_open(struct fuse_server *s, bool failed);
-/* Where to say that something was changed: a byte, soon after each change or before a later one;
- * takes the socket. With `far`, an fsync waits for an answer from there: a number of 32 bits asks for a
- * sync, a struct later_answer has its outcome. */
+/* Takes the socket on which to tell of changes: a byte, soon after each change or before a later one.
+ * With `far`, an fsync waits for an answer on it: a number of 32 bits asks for a sync, a struct
+ * later_answer has its outcome. */
 void fuse_tell_changes(struct fuse_server *s, int sock, bool far);
-/* There is one. False: nobody is there any more, and the socket is closed. Requests that waited are to be
- * served again. */
+/* That socket has an answer. False: the other end is gone, and the socket is closed. Serve the requests
+ * that waited again. */
 bool fuse_durable_event(struct fuse_server *s);
-/* The socket can be read, or has ended; false: the latter. */
+/* The socket for later contents can be read, or has ended (false). */
 bool fuse_later_event(struct fuse_server *s);

@@ -76,7 +76,7 @@ static bool get_handle(int fd, struct handle_of *h)
     return r == 0 && h->head.handle_bytes == HANDLE_BYTES;
 }
 
-/* Where handles are refused the host's number has to do. */
+/* Where handles are refused, the host's number stays. */
 static void set_number(int fd, struct stat *st)
 {
     struct handle_of h = {0};

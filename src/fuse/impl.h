@@ -55,16 +55,17 @@ struct inode {
     bool owner_known;
 };
 
-/* identity.c: fstat(), and fstatat() of one name that is not followed, whose device and number belong to
- * no other object. -errno. */
+/* identity.c: fstat(), and fstatat() without following a link; device and number of the result belong
+ * to no other object. -errno. */
 int stat_fd(struct fuse_server *s, int fd, struct stat *st);
 int stat_at(struct fuse_server *s, int dir, const char *name, struct stat *st);
-/* Whether the host's own numbers do not do that there, if something of that device was looked at of late. */
+/* Whether the host gives different objects of that device the same number; false also if nothing of the
+ * device was looked at lately. */
 bool numbers_repeat(const struct fuse_server *s, dev_t dev);
-/* File systems may go, and others get their devices. */
+/* File systems may be unmounted, and their device numbers given to others. */
 void identity_forget(struct fuse_server *s);
 
-/* What was found about a file system. */
+/* What is known about a file system. */
 struct device {
     dev_t dev;
     bool known, repeats;
@@ -74,7 +75,7 @@ enum { DEVICES_MAX = 16 };
 struct inode *inode_get(struct fuse_server *s, uint64_t id); /* NULL: no such */
 /* The one that st describes, if it is known. */
 struct inode *inode_known(struct fuse_server *s, const struct stat *st);
-/* Whether there is one of that number, whatever it is. */
+/* Whether the guest knows an object with that number, of whatever type. */
 bool inode_has_number(struct fuse_server *s, dev_t dev, ino_t ino);
 /* The inode for what st describes, new or known, under that name (parent NULL: it has none). Adds
  * no reference. -ENFILE, -ENOMEM. */
@@ -204,32 +205,33 @@ struct wanted {
     uint32_t part;   /* 0 = all of it */
     uint32_t number; /* 0 = not in use */
     unsigned asked;  /* how often */
-    bool ahead;      /* nobody waits for it yet */
+    bool ahead;      /* no request waits for it yet */
     bool waiting;
     int error;
 };
 
-/* gate.c: before whatever depends on what is in the tree. -EINPROGRESS: serve the request again
- * after fuse_gate_open(). */
+/* gate.c: call before anything that depends on what is in the tree. -EINPROGRESS: serve the request
+ * again after fuse_gate_open(). */
 int gate_pass(const struct fuse_server *s);
 
-/* durable.c: after the file is on disk. -EINPROGRESS: serve the request again after fuse_durable_event(). */
+/* durable.c: call once the file is on disk. -EINPROGRESS: serve the request again after
+ * fuse_durable_event(). */
 int durable_wait(struct fuse_server *s, uint64_t unique);
-/* Whether it has come that far before. */
+/* Whether that request has called durable_wait() before. */
 bool durable_waits(struct fuse_server *s, uint64_t unique);
-/* To whoever has asked for it (fuse_tell_changes). */
+/* Tells the other end of fuse_tell_changes() that something has changed. */
 void tell_change(struct fuse_server *s);
-/* Before the content of a regular file is used, which `path` leads to: 0: it is there.
- * -EINPROGRESS: it will be. empty: it is about to be truncated. */
+/* Call before using the content of a regular file, which `path` leads to. 0: it is there.
+ * -EINPROGRESS: it will be. empty: the file is about to be truncated. */
 int later_bring(struct fuse_server *s, struct inode *i, const char *path, bool empty);
-/* Whether the content may come as it is read. */
+/* Whether the content may be fetched in parts, as it is read. */
 bool later_in_parts(const struct fuse_server *s, const struct inode *i, const char *path);
-/* Before those bytes of an open file are read. */
+/* Call before reading those bytes of an open file. */
 int later_bring_part(struct fuse_server *s, struct handle *h, uint64_t off, uint64_t len);
-/* Whether what the host's file system knows of it is true. */
+/* Whether all of the file is here, so that what the host says about its data and holes is true. */
 bool later_is_whole(const struct fuse_server *s, struct handle *h);
-/* The same before anything in a directory is looked at. name: of one in it which is about to go or to
- * be moved; it may be something else, or not there. */
+/* Like later_bring(), before anything in a directory is looked at. name: a directory in it that is about
+ * to be removed or moved; it may be something else, or missing. */
 int later_list(struct fuse_server *s, struct inode *dir, const char *name);
 
 /* --- the server ----------------------------------------------------------------------------- */
@@ -238,18 +240,18 @@ struct fuse_server {
     struct fuse_options opt;
     char *file_name;
     uint32_t host_uid, host_gid;
-    bool xattrs;        /* until one was refused */
+    bool xattrs;        /* until the host refuses one */
     bool no_getxattrat; /* the host does not have that call */
     bool ready;         /* INIT was done */
     bool writeback;     /* negotiated */
     uint64_t entry_ns;  /* how long names, and attributes, hold in the guest */
-    uint64_t dir_ns;    /* ... those of directories */
+    uint64_t dir_ns;    /* the same for directories */
     uint64_t used;      /* bytes, when there is a quota */
     int root_fd;
 
     struct device device[DEVICES_MAX];
-    unsigned device_last,
-        device_next; /* looked at last; the next to be replaced is behind the latter */
+    unsigned device_last; /* the one used last */
+    unsigned device_next; /* the one replaced last: the next to be replaced follows it */
 
     struct inode **slot; /* by the lower half of its id; 0 is unused, 1 is the root */
     uint32_t n_slots, slots_used, free_slots;
@@ -257,7 +259,7 @@ struct fuse_server {
     uint64_t generation;
     struct inode **bucket;
     uint32_t n_inodes;
-    struct inode *oldest, *newest; /* of those with descriptors that may be closed */
+    struct inode *oldest, *newest; /* list of inodes whose descriptors may be closed */
     unsigned n_fds, n_pinned;
 
     struct handle **handle;
@@ -274,8 +276,8 @@ struct fuse_server {
     int gate;        /* -EINPROGRESS: the tree is not complete yet (gate.c); -EIO: it will not be */
     int change_sock; /* -1: none */
     uint64_t told_ns;
-    bool fsync_far; /* an fsync waits for a sync, of which change_sock tells */
-    int sync_error; /* of the one that was done last */
+    bool fsync_far; /* an fsync waits for a sync, whose end is told on change_sock */
+    int sync_error; /* of the last sync that was done */
     uint32_t sync_asked, sync_done;
     struct durable durable[DURABLE_MAX];
     uint32_t later_number;
@@ -301,7 +303,7 @@ struct call {
     const char *name[2]; /* the strings after it */
     struct inode *inode; /* h.nodeid */
     size_t rep_len;      /* bytes in s->rep, or placed in the reply directly */
-    bool direct;         /* ... the latter */
+    bool direct;         /* the reply was placed directly */
     bool silent;         /* no reply at all */
 };
 
@@ -310,7 +312,7 @@ typedef int op_fn(struct fuse_server *s, struct call *c);
 int check_name(const char *name); /* one component: 0, -EINVAL, -ENAMETOOLONG */
 void *call_reply(struct fuse_server *s, struct call *c, size_t n);  /* n zeroed bytes of reply */
 void path_of(char out[PATH_REF_MAX], int dir_fd, const char *name); /* name NULL: dir_fd itself */
-/* Behind the reply, if there is room: the attributes of the directory in which something was made. */
+/* Appends, if there is room, the attributes of the directory in which something was made. */
 void put_dir_attr(struct fuse_server *s, struct call *c);
 /* The inode number that the guest sees. */
 uint64_t shown_number(const struct fuse_server *s, dev_t dev, ino_t ino);
@@ -319,7 +321,7 @@ void fill_attr(const struct fuse_server *s, const struct stat *st, const struct 
 /* Looks a name up and fills in the entry; the guest then holds one reference more. */
 int make_entry(struct fuse_server *s, struct inode *parent, const char *name,
                struct fuse_entry_out *e);
-/* The same for what was looked at already; o: its owner, NULL: not looked at. */
+/* The same for an object whose attributes are known already; o: its owner, NULL: not known. */
 int fill_entry(struct fuse_server *s, struct inode *parent, const char *name, const struct stat *st,
                const struct owner *o, struct fuse_entry_out *e);
 /* The owner and mode of something new in that directory; returns the directory's descriptor. */
@@ -328,8 +330,7 @@ int new_owner(struct fuse_server *s, struct inode *parent, const struct fuse_in_
 int reply_new_entry(struct fuse_server *s, struct call *c, struct inode *parent, const char *name,
                     const struct owner *o);
 int kill_set_id(struct fuse_server *s, int fd, const struct stat *st);
-/* Behind the entry that c asked for, those that are near it in the directory: as many as there is room
- * for (dir.c). */
+/* Appends the entries that are near the one c asked for, as many as there is room for (dir.c). */
 void put_entries_ahead(struct fuse_server *s, struct call *c);
 void ahead_close(struct fuse_server *s);
 bool may_keep_cache(struct inode *i, const struct stat *st);

@@ -366,7 +366,7 @@ int inode_find_root(struct fuse_server *s, uint64_t tree, int fd, const struct s
 
 enum { FATE_UNKNOWN, FATE_STAYS, FATE_GOES };
 
-/* Its own, or that of the nearest directory above it that has one; all on the way get the same. */
+/* Gives it its own fate or that of the nearest directory above that has one, and all on the way the same. */
 static void decide(struct inode *i)
 {
     const struct inode *p = i;
@@ -403,8 +403,8 @@ void inode_leave_tree(struct fuse_server *s, uint64_t tree)
         if (i && i->fate == FATE_STAYS && i->parent && i->parent->fate == FATE_GOES)
             keep_without_name(s, i);
     }
-    /* Not to be found again: a file system that comes later may have the same number, and the guest
-     * would take what it remembers of this one for true. */
+    /* These must not be found again: a file system that is mounted later may have the same device number,
+     * and the guest would apply what it has cached of this one. */
     for (uint32_t k = 0; k < s->n_slots; k++) {
         struct inode *i = s->slot[k];
         if (!i || i->fate != FATE_GOES)

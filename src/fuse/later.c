@@ -21,10 +21,10 @@
 /* #syscalls:fs_later sendmsg sendto recvfrom poll clock_gettime */
 
 enum {
-    ASKED_MAX = 3,  /* who fetches may have died of it */
-    AHEAD_RUNS = 4, /* that are asked for in advance, of all files */
+    ASKED_MAX = 3,  /* the request may be what kills the fetching process */
+    AHEAD_RUNS = 4, /* runs asked for in advance, over all files */
 };
-#define TELL_NS 200000000ULL /* between two words about changes: less than anybody waits for more */
+#define TELL_NS 200000000ULL /* between two notices of changes; shorter than any wait for more */
 
 static struct wanted *find(struct fuse_server *s, const struct stat *i, uint32_t part)
 {
@@ -43,7 +43,7 @@ static bool has_part(const char *path, uint32_t part)
     return part && later_has_part(parts, part);
 }
 
-/* A free one, or one whose outcome nobody has asked for. */
+/* A free one, or one whose outcome no request has asked for. */
 static struct wanted *find_free(struct fuse_server *s)
 {
     for (size_t k = 0; k < WANTED_MAX; k++)
@@ -122,7 +122,8 @@ bool later_is_whole(const struct fuse_server *s, struct handle *h)
     return h->whole;
 }
 
-/* Read one after another, so far: how many, up to this one. Runs are that long: each is a request to the server. */
+/* How many parts up to this one are here without a gap, at most LATER_RUN_MAX. The next run is that long:
+ * each is a request to the server. */
 static uint32_t read_through(const uint8_t parts[LATER_PARTS_SIZE], uint32_t part)
 {
     uint32_t n = 0;
@@ -131,7 +132,8 @@ static uint32_t read_through(const uint8_t parts[LATER_PARTS_SIZE], uint32_t par
     return n;
 }
 
-/* These are asked for, unless that was done before: they follow what was, or another place is read from. */
+/* Records that these parts are asked for. They follow those asked for before, or the reader has moved
+ * elsewhere. */
 static void note_asked(struct handle *h, uint32_t part, uint32_t to)
 {
     if (part >= h->asked_from && part <= h->asked)
@@ -141,8 +143,8 @@ static void note_asked(struct handle *h, uint32_t part, uint32_t to)
     h->asked = to;
 }
 
-/* A file that is read through: the parts that follow are asked for before they are wanted, the more the longer
- * it goes on. */
+/* For a file that is read from one end to the other: asks for the next parts before they are wanted, for
+ * more of them the longer that goes on. */
 static void look_ahead(struct fuse_server *s, struct handle *h, const struct stat *st,
                        const char *path, const uint8_t parts[LATER_PARTS_SIZE], uint32_t part)
 {
@@ -237,8 +239,8 @@ void tell_change(struct fuse_server *s)
     if (now - s->told_ns < TELL_NS)
         return;
     s->told_ns = now;
-    /* Words that nobody has taken yet say it already, and must leave room for other ones (durable.c): a
-     * socket that is not nearly empty is not ready. */
+    /* Notices that have not been read yet say the same, and others need their room (durable.c): a socket
+     * that is not nearly empty is not ready. */
     struct pollfd p = {.fd = s->change_sock, .events = POLLOUT};
     if (poll(&p, 1, 0) == 1)
         (void)send(s->change_sock, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -251,7 +253,7 @@ static void take(struct fuse_server *s, const struct later_answer *a)
         if (!w->waiting || (a->number && w->number != a->number))
             continue;
         w->waiting = false;
-        if (w->ahead) { /* nobody has asked for it: who does has a try of its own */
+        if (w->ahead) { /* no request waits for it: one that comes asks again */
             *w = (struct wanted){0};
             continue;
         }

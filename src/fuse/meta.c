@@ -25,7 +25,7 @@ void path_of(char out[PATH_REF_MAX], int dir_fd, const char *name)
 
 /* --- attributes ------------------------------------------------------------------------------ */
 
-/* Another file system below the root has numbers of its own, which must not look the same. */
+/* Inode numbers of another file system below the root must not look like the root's. */
 uint64_t shown_number(const struct fuse_server *s, dev_t dev, ino_t ino)
 {
     const struct inode *root = s->slot[FUSE_ROOT_ID];
@@ -66,7 +66,7 @@ static uint64_t holds_ns(const struct fuse_server *s, const struct stat *st)
     return S_ISDIR(st->st_mode) ? s->dir_ns : s->entry_ns;
 }
 
-/* ours: what changed last, we did. */
+/* ours: the last change was our own. */
 static void attr_of(struct fuse_server *s, int fd, const struct stat *st, bool ours,
                     struct fuse_attr_out *out)
 {

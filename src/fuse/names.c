@@ -143,8 +143,8 @@ static bool is_open(struct fuse_server *s, const struct stat *st)
     return false;
 }
 
-/* Before a name goes, and after: an open file stays reachable, and what is stored about it goes
- * with its last name. */
+/* Called before and after a name is removed: an open file stays reachable, and what is stored about it is
+ * dropped with its last name. */
 static int name_goes(struct fuse_server *s, struct inode *parent, const char *name,
                      const struct stat *st)
 {
@@ -161,10 +161,10 @@ static void name_gone(struct fuse_server *s, const struct stat *st)
         quota_gone(s, st);
 }
 
-/* A guest may say, behind the name, that nothing in it uses the object: it has only so many references to
- * that number, and gives them up with the name. Then nothing has to be kept for what comes after, if that is
- * its last name and all that we know of it: the inode, or NULL. A guest that has none has nothing to give
- * up, and an inode may end with what is read ahead. */
+/* The inode whose references the guest gives up with the name, or NULL. A guest may send, after the name,
+ * how many references to the object it holds: nothing in it uses the object any more. If these are all of
+ * them and this is the last name, the object need not be kept open. A guest that holds none has nothing to
+ * give up, and an inode may end with what is read ahead. */
 static struct inode *given_up(struct fuse_server *s, const struct call *c, const struct stat *st)
 {
     struct fuse_forget_one last;

@@ -68,8 +68,8 @@ static void entry_drop(struct fuse_server *s, struct owner_entry **at)
     s->n_owners--;
 }
 
-/* Whether the file may never be found again: what tells the files of FUSE mounts apart (identity.c) holds
- * for as long as the host's kernel knows them, and nobody says when it no longer does. */
+/* Whether the file may never be found again: the numbers of files on FUSE mounts (identity.c) are good only
+ * while the host's kernel knows the files, and it does not tell when it forgets them. */
 static bool entry_lost(struct fuse_server *s, const struct owner_entry *e)
 {
     return numbers_repeat(s, e->dev) && !inode_has_number(s, e->dev, e->ino);
@@ -147,9 +147,9 @@ static bool parse_owner(char *text, struct owner *o)
     return true;
 }
 
-/* Of what fd leads to or, if name is not NULL, of what that name in fd does, which is not followed. The
- * call that goes without /proc takes a third of the time. Hosts before Linux 6.13 do not have it; it is
- * not for descriptors of files (O_PATH), and wants to search a directory that it reads from. */
+/* The attribute of fd or, if name is not NULL, of that name in fd, which is not followed. getxattrat() takes
+ * a third of the time of the way through /proc. Hosts before Linux 6.13 do not have it; it does not take
+ * O_PATH descriptors of files, and needs search permission for a directory. */
 static ssize_t attr_get(struct fuse_server *s, int fd, const char *name, bool dir, char *to,
                         size_t n)
 {
@@ -258,7 +258,7 @@ bool owner_recent(const struct fuse_server *s, const struct inode *i, struct own
 /* --- both ------------------------------------------------------------------------------------ */
 
 /* Somebody whom the namespace of this process does not know. As in every such namespace, the set-ID
- * bits of a file of his mean nothing: nobody becomes nobody by running the host's /bin/mount. */
+ * bits of such a file mean nothing: nobody becomes nobody by running the host's /bin/mount. */
 static uint32_t mode_known(const struct stat *st)
 {
     uint32_t mode = st->st_mode & MODE_BITS;

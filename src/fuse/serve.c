@@ -25,9 +25,9 @@ enum {
     BACKGROUND = 64,
 };
 
-/* Of a later version of the protocol than the header's. */
+/* A flag of a later version of the protocol than the header's. */
 #define INIT_DIRECT_IO_ALLOW_MMAP (1ULL << 36)
-/* Of our own kernel's (kernel/patches/59-fuse-last-name.patch): see given_up() in names.c. */
+/* A flag of our own kernel (kernel/patches/59-fuse-last-name.patch): see given_up() in names.c. */
 #define INIT_GIVES_UP (1ULL << 62)
 
 #define AUTO_NS 100000000ULL

@@ -79,7 +79,7 @@ static int reply_sized(struct fuse_server *s, struct call *c, size_t n, uint32_t
     return 0;
 }
 
-/* For an attribute that the guest takes to exist: our own do not, as far as it can see. */
+/* The path for an attribute named by the guest, to which our own do not exist. */
 static int path_to_named(struct fuse_server *s, const struct call *c, char path[PATH_REF_MAX])
 {
     int r = check_attr_name(c->name[0]);

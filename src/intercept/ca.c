@@ -303,7 +303,7 @@ static const char *wrong_with(X509 *x)
     return X509_cmp_current_time(X509_get0_notBefore(x)) > 0 ? "is not valid yet" : NULL;
 }
 
-/* The user's own. Whatever is wrong with it is said, and no other takes its place. */
+/* The user's own authority. Anything wrong with it is an error: no other takes its place. */
 static int read_own(const struct config *c, X509 **cert, EVP_PKEY **key, struct err *e)
 {
     AUTO_FREE char *text = NULL;
@@ -320,10 +320,9 @@ static int read_own(const struct config *c, X509 **cert, EVP_PKEY **key, struct 
     if (r < 0)
         return err_sys(e, -r, "cannot read the certificate in %.120s", c->own_cert);
     if (!k)
-        return err_set(e, EINVAL, "there is no private key without a passphrase in %.120s",
-                       c->own_key);
+        return err_set(e, EINVAL, "no unencrypted private key found in %.120s", c->own_key);
     if (!x)
-        return err_set(e, EINVAL, "there is no certificate in %.120s", c->own_cert);
+        return err_set(e, EINVAL, "no certificate found in %.120s", c->own_cert);
     if (!X509_check_private_key(x, k))
         return err_set(e, EINVAL, "the key in %.80s is not that of the certificate in %.80s",
                        c->own_key, c->own_cert);

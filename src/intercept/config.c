@@ -472,7 +472,7 @@ static bool same_host(const struct subst_host *a, const struct subst_host *b)
            strcmp(a->method, b->method) == 0 && strcmp(a->path, b->path) == 0;
 }
 
-/* Whether everything that is said of `now` was said of `was`. (Scrubbing is said of both or of none.) */
+/* Whether `now` may go nowhere that `was` could not. (Scrubbing is set in both or in neither.) */
 static bool goes_no_further(const struct subst_secret *now, const struct subst_secret *was)
 {
     for (size_t i = 0; i < now->n_hosts; i++) {

@@ -49,8 +49,8 @@ struct config {
     const char *bundle; /* a file with authorities instead of the host's own; NULL: none */
     const char *ca_dir; /* where the certificate authority is kept; NULL: see issuer */
     const char *own_cert,
-        *own_key;        /* or files with the user's own; read by who issues, then and there */
-    const char *ca_cert; /* ... and what guests have been told about it: PEM. NULL: nothing yet */
+        *own_key;        /* or files with the user's own; read by the issuer when needed */
+    const char *ca_cert; /* the certificate that guests were given: PEM. NULL: none yet */
     /* Or what it has issued: a certificate for these hosts, and its key. DER. */
     const uint8_t *issuer_key, *issuer_cert;
     size_t issuer_key_len, issuer_cert_len;

@@ -245,7 +245,7 @@ static bool prepare_body(struct conn *c, const char *p, size_t n, bool *whole)
     return !c->ending;
 }
 
-/* Of a request that the guest has signed with a placeholder (sign=aws). False: not yet, or refused. */
+/* Signs a request that the guest has signed with a placeholder (sign=aws). False: not yet, or refused. */
 static bool sign_request(struct conn *c, const char *body, size_t have, struct buf *fields)
 {
     char why[SUBST_TEXT_MAX];
@@ -438,7 +438,7 @@ static bool take_response_body(struct conn *c)
         ok = side_pass(&c->server, &c->guest, (size_t)n);
     }
     if (!ok)
-        c->cut = true; /* there is no other way to say so by now */
+        c->cut = true; /* too late to answer with an error */
     else if (http_body_done(&c->response_body))
         c->response = RESPONSE_DONE;
     return true;
@@ -537,7 +537,7 @@ static bool step_response(struct conn *c)
         return false;
     switch (c->response) {
     case RESPONSE_NONE:
-        c->cut = true; /* nobody has asked */
+        c->cut = true; /* a response without a request */
         return true;
     case RESPONSE_HEAD:
         return take_response(c);
@@ -613,7 +613,7 @@ static bool step(struct conn *c)
 
 /* --- events ---------------------------------------------------------------------------------- */
 
-/* All is said: wait for the client to hang up, so that nothing it still sends becomes a reset that
+/* The answer is complete: wait for the client to hang up, so that nothing it still sends becomes a reset that
  * overtakes our answer. */
 static bool linger(struct conn *c)
 {
@@ -629,7 +629,7 @@ static bool linger(struct conn *c)
     return !c->guest.eof || !c->lingering;
 }
 
-/* What is signed again may have to be read whole first, which streams are not. */
+/* A request to be signed may have to be read whole first, which is not done for streams. */
 static unsigned to_offer(const struct conn *c)
 {
     return subst_signs(&c->h->config->subst, c->host) ? c->speak.offered & TLS_HTTP1

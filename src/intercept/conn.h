@@ -39,5 +39,5 @@ struct conn_host {
 
 /* Takes both descriptors, in any case. */
 int conn_new(struct conn_host *h, const struct link_flow *f, int guest_fd, int server_fd);
-/* Those that wait for a value look again. */
+/* Lets connections that wait for a value check for it again. */
 void conn_resume(struct conn_host *h);

@@ -335,7 +335,7 @@ static bool check_request(struct h2_stream *s, const struct h2_head *x)
     return true;
 }
 
-/* The text from `at` on is where `was` was: a value in it must not get into anybody's tables. */
+/* The text from `at` on is where `was` was: a value in it must not get into compression tables. */
 static size_t put_substituted(struct h2_stream *s, size_t n, const struct http_field *was,
                               uint8_t flags, const struct buf *text, size_t at)
 {
@@ -504,7 +504,7 @@ void h2_stream_response(struct h2_stream *s, struct h2_head *x)
 
 /* --- bodies ---------------------------------------------------------------------------------- */
 
-/* Of the request: no placeholder where none may be. */
+/* Checks that the request has no placeholder where none may be. */
 static bool may_pass(struct h2_stream *s, const char *p, size_t n, const char *where)
 {
     char text[SUBST_TEXT_MAX];
@@ -588,7 +588,7 @@ void h2_stream_trailers(struct h2_stream *s, enum h2_side from, struct h2_head *
 void h2_stream_answered(struct h2_stream *s)
 {
     s->sent = true;
-    if (!s->ended[H2_GUEST] && !s->open[H2_SERVER]) /* nobody wants the rest of the request */
+    if (!s->ended[H2_GUEST] && !s->open[H2_SERVER]) /* the rest of the request is not wanted */
         stream_reset(s, H2_GUEST, NGHTTP2_NO_ERROR);
 }
 

@@ -30,7 +30,7 @@ struct http_field {
 
 enum http_framing {
     HTTP_EMPTY,  /* no body */
-    HTTP_LENGTH, /* so many bytes */
+    HTTP_LENGTH, /* its length is given */
     HTTP_CHUNKED,
     HTTP_UNTIL_END /* of the connection: responses only */
 };

@@ -27,7 +27,7 @@ struct mint_answer {
 
 /* The interceptor's end. */
 struct mint {
-    struct loop_src src; /* fd -1: there is nobody to ask */
+    struct loop_src src; /* fd -1: there is no minter */
     struct conn_host *conns;
 };
 void mint_init(struct mint *m, struct conn_host *conns);

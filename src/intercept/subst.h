@@ -29,17 +29,17 @@ struct subst_host {
     char name[SUBST_HOST_MAX]; /* lower case */
     bool suffix;               /* or anything below it */
     char method[16];           /* "": any */
-    char path[SUBST_PATH_MAX]; /* what a path has to begin with; "": anything */
+    char path[SUBST_PATH_MAX]; /* prefix of allowed paths; "": any */
 };
 
-/* The last three are not places, but other properties of a secret. */
+/* Where in a request a secret may be. The last three are not places, but properties of a secret. */
 enum subst_where {
     SUBST_HEADER,
     SUBST_QUERY,
     SUBST_BODY,
     SUBST_RESPONSE,  /* scrubbed */
-    SUBST_PLAINTEXT, /* http:// will do */
-    SUBST_SIGN,      /* it is an AWS key: it signs requests, and is nowhere in them */
+    SUBST_PLAINTEXT, /* it may go to http:// URLs */
+    SUBST_SIGN,      /* it is an AWS key: it signs requests, and is never in them */
 };
 struct subst_place {
     enum subst_where where;
@@ -65,14 +65,14 @@ struct subst {
 
 /* Whether any secret is bound to that host. */
 bool subst_concerns(const struct subst *s, const char *host);
-/* Whether `name` (lower case) is that host, or below it where that is meant. */
+/* Whether `name` (lower case) is that host or, with `suffix`, below it. */
 bool subst_host_matches(const struct subst_host *h, const char *name);
 
 /* Whether it may be in the body of that request; whether it is removed from that host's responses. */
 bool subst_in_body(const struct subst_secret *x, const char *host, const struct http_head *h);
 bool subst_scrubs(const struct subst_secret *x, const char *host);
-/* The secret that this request has to be signed with, since it was signed with its placeholder; NULL: none,
- * and subst_head() says what is wrong with others. And whether any signs requests to that host. */
+/* The secret to sign this request with, since it was signed with its placeholder; NULL: none, and
+ * subst_head() says what is wrong with others. And whether any secret signs requests to that host. */
 const struct subst_secret *subst_signer(const struct subst *s, const char *host,
                                         const struct http_head *h);
 bool subst_signs(const struct subst *s, const char *host);
@@ -81,8 +81,7 @@ int subst_put_encoded(struct buf *out, const char *p, size_t n);
 
 /* Writes the head of a request to `host` with values in place of placeholders. -EPERM: a violation,
  * with a sentence about it in `why`; -EAGAIN: the value of the secret that `why` names is not known
- * yet; -E2BIG: too long with the values in it; -ENOMEM. What is in
- * `out` is secret in any case. */
+ * yet; -E2BIG: too long with the values in it; -ENOMEM. What is in `out` is secret in any case. */
 int subst_head(const struct subst *s, const char *host, const struct http_head *h, struct buf *out,
                char why[SUBST_TEXT_MAX]);
 

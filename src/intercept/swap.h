@@ -12,8 +12,8 @@
 enum {
     SWAP_FROM_MIN = 8, /* of a value to look for: shorter ones could turn up by chance */
     SWAP_FROM_MAX = 4096,
-    SWAP_PIECE = 16 * 1024,    /* at most so much at once ... */
-    SWAP_OUT_MAX = 256 * 1024, /* ... becomes at most so much */
+    SWAP_PIECE = 16 * 1024,    /* largest piece of input */
+    SWAP_OUT_MAX = 256 * 1024, /* largest output for one piece */
 };
 
 /* How a text is written where it goes. */

@@ -6,8 +6,8 @@
  * kernel holds for a sandbox (page tables, socket buffers), which nothing else limits.
  *
  * A process starts in its group, since moving one makes every fork on the host wait for as long as a
- * whole sandbox takes to start. In the old hierarchies (v1) there are only moves; there, CPU time
- * is limited for those who ask for that, and nothing else.
+ * whole sandbox takes to start. In cgroup v1 there are only moves; there, CPU time is limited for
+ * those who ask for that, and nothing else.
  */
 #pragma once
 
@@ -42,18 +42,18 @@ void cgroup_free(struct cgroups *g);
  * too. */
 void cgroup_limits_for(struct cgroup_limits *l, uint64_t memory_bytes);
 
-/* CPU time of all that ran in the group recorded in dirfd, ended processes included; 0 without one. */
+/* CPU time used in the group recorded in dirfd, by ended processes too; 0 without a group. */
 uint64_t cgroup_cpu_ns(int dirfd);
 
-/* Of a group that has a limit on CPU time: sets it to that of `cpus` CPUs. */
+/* Sets the CPU time limit of the group, which must have one, to that of `cpus` CPUs. */
 int cgroup_set_cpus(int dirfd, double cpus);
-bool cgroup_has_cpus(int dirfd); /* whether that can be done */
+bool cgroup_has_cpus(int dirfd); /* whether that is possible */
 
 /* Removes the group recorded in dirfd, if there is one and it is empty. */
 void cgroup_forget(int dirfd);
 
-/* Of any group, by its path: writes to a file of it; -errno. Removes it, trying that often while
- * somebody ends in it. */
+/* For any group, by its path. Writes to a file of it; -errno. Removes it, in so many tries while
+ * processes are still ending in it. */
 int cgroup_write(const char *group, const char *file, const char *text);
 enum { CGROUP_TRIES = 250, CGROUP_PAUSE_NS = 2000000 };
 void cgroup_remove(const char *group, int tries);

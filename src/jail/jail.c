@@ -210,8 +210,8 @@ int jail_set_limits(const struct jail_limit *limits, size_t n, struct err *e)
 
 int jail_drop_bounding(uint64_t keep, struct err *e)
 {
-    /* It says what a program could gain that is executed, which no_new_privs rules out; and those
-     * who lack this capability cannot. */
+    /* The set limits what an executed program could gain, which no_new_privs rules out anyway; dropping
+     * from it takes CAP_SETPCAP. */
     bool may = jail_has_cap(CAP_SETPCAP);
     for (unsigned long cap = 0; may && cap < 64; cap++)
         if (!(keep >> cap & 1) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno != EINVAL)

@@ -167,7 +167,7 @@ static const struct arg_rule uml_reduced_rules[] = {
     ASK(__NR_memfd_create),
     ASK(__NR_connect),
     ASK(__NR_brk),
-    /* To its own process group; else to a process that it started. */
+    /* Signals to its own process group; others only to a process that it started. */
     {__NR_kill, 0, UINT32_MAX, 0},
     ASK(__NR_kill),
     /* Signals go where a descriptor's owner is. */
@@ -182,7 +182,7 @@ static const struct arg_rule uml_reduced_rules[] = {
     NEVER(__NR_newfstatat),
 };
 
-/* One with several CPUs has a thread for each, which interrupt each other. */
+/* A kernel with several CPUs has a thread for each, which interrupt each other. */
 static const struct arg_rule uml_smp_rules[] = {
     {__NR_clone, 0, UINT32_MAX,
      CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
@@ -191,7 +191,7 @@ static const struct arg_rule uml_smp_rules[] = {
     {__NR_tgkill, 2, UINT32_MAX, SIGUSR2},
 };
 
-/* One that traces its stubs also forks, to find out what it can do. */
+/* A kernel that traces its stubs also forks, to find out what it can do. */
 static const struct arg_rule uml_ptrace_rules[] = {
     {__NR_clone, 0, UINT32_MAX, CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID | SIGCHLD, .ask = true},
 };
@@ -206,7 +206,7 @@ static const struct arg_rule reaper_reduced_rules[] = {
     {__NR_ioctl, 1, UINT32_MAX, (uint32_t)SECCOMP_IOCTL_NOTIF_ADDFD},
 };
 
-/* What a sanitizer's runtime calls besides the code under test. */
+/* Calls that a sanitizer's runtime adds to those of the code under test. */
 static const int syscalls_sanitizer[] = {
 #if defined(__SANITIZE_ADDRESS__)
     __NR_sigaltstack,

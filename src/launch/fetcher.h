@@ -15,7 +15,7 @@
  * closed. -1: its workspace is not in a bucket. */
 int fetcher_start(const struct store *s, int dirfd, const struct sandbox_spec *spec, int *ret_fd,
                   struct err *e);
-/* Its companion, which syncs the workspace after changes that it is told of on *ret_fd, and a last time at
- * the end, however that comes. -1: the sandbox does not ask for it. */
+/* Starts the syncer, which syncs the workspace after the changes it is told of on *ret_fd, and once more at
+ * the end, however the sandbox ends. -1: the sandbox does not ask for it. */
 int syncer_start(const struct store *s, int dirfd, const struct sandbox_spec *spec, int *ret_fd,
                  struct err *e);

@@ -84,7 +84,7 @@ static int read_own(const char *path, char **ret, struct err *e)
     return *ret ? 0 : err_oom(e);
 }
 
-/* If there is an authority, and it is too young to be replaced. */
+/* The authority, if there is one and it is too young to be replaced. */
 static char *settled_ca(const struct store *s)
 {
     struct stat key, cert;

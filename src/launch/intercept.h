@@ -19,7 +19,7 @@
 
 #define INTERCEPT_PROGRAM "msb-intercept"
 
-/* One that starts. */
+/* An interceptor that is starting. */
 struct intercept {
     pid_t stage;          /* 0: it is gone */
     struct teller teller; /* fd -1: it is gone */

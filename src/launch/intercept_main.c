@@ -79,7 +79,7 @@ static void __attribute__((noreturn)) issue(int dir, const struct config *c, int
 }
 
 /* All this takes a third of the time that a guest takes to boot, and it is not needed before that guest
- * connects to somebody: it is left alone until then, or for a moment. */
+ * connects to a host: it waits for that, or for a moment. */
 static void __attribute__((noreturn)) issue_later(int dir, const struct config *c, int fd)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -89,7 +89,7 @@ static void __attribute__((noreturn)) issue_later(int dir, const struct config *
         if (c->subst.secret[i].value)
             explicit_bzero((char *)c->subst.secret[i].value, c->subst.secret[i].value_len);
     if (c->ca_cert && poll(&p, 1, CALM_MS) > 0 && recv(fd, &go, 1, 0) != 1)
-        _exit(0); /* nobody wants it any more */
+        _exit(0); /* it is no longer wanted */
     issue(dir, c, fd);
 }
 

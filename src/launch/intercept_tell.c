@@ -73,8 +73,8 @@ static int find_value(const struct store *s, const char *name, struct strlist *r
     return r;
 }
 
-/* The interceptor has a value of that name, and goes on using it: for the same hosts, and not for others,
- * no matter who says so. */
+/* The interceptor has a value of that name, and goes on using it: for the same hosts, and for no others,
+ * whatever it is told. */
 static bool is_kept(const struct telling *t, const char *name)
 {
     const char *was = t->old ? spec_bound_find(&t->old->bound, name) : NULL;

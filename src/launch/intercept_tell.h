@@ -23,14 +23,15 @@ struct teller {
  * `link` the socket that becomes the monitor's. */
 int teller_start(const struct store *s, const struct spec_bound *b, const char *ca, int link,
                  struct teller *ret, struct err *e);
-/* Waits for its next step: it has told everything; then, the interceptor is ready. After the second one,
- * or a failure, it is gone. */
+/* Waits for its next step: the first is that it has told everything, the second that the interceptor is
+ * ready. After that, or a failure, it is gone. */
 int teller_wait(struct teller *t, struct err *e);
 /* Waits until it ends, whatever it says. Harmless twice. */
 void teller_end(struct teller *t);
 
-/* The interceptor of a running sandbox (in the directory `dirfd`): `now` in place of `old`. Values are
- * looked up for what is not bound in just that way in `old`, and of `fresh` (may be NULL); it keeps the others. On
- * failure, the old ones are in force. ENOTCONN: there is no interceptor. */
+/* Gives the interceptor of a running sandbox (in the directory `dirfd`) the secrets of `now` in place of
+ * `old`. Values are looked up for secrets bound differently than in `old`, and for `fresh` (may be NULL);
+ * the interceptor keeps the others. On failure the old ones stay in force. ENOTCONN: there is no
+ * interceptor. */
 int intercept_change(const struct store *s, int dirfd, const struct spec_net *old,
                      const struct spec_net *now, const char *fresh, struct err *e);

@@ -519,8 +519,8 @@ static void __attribute__((noreturn)) stage_main(struct cargo *c)
     _exit(0);
 }
 
-/* Waits for all descendants of the stage, then removes the ephemeral sandbox, unless somebody else
- * has. */
+/* Waits for all descendants of the stage, then removes the ephemeral sandbox, unless another
+ * process has. */
 static void __attribute__((noreturn)) janitor_main(struct cargo *c)
 {
     (void)setsid();

@@ -29,12 +29,12 @@ struct share_place {
  * reaps. */
 int share_start(const struct spec_mount *m, size_t index, const struct share_place *place,
                 int *ret_fd, pid_t *ret_stage, struct err *e);
-/* Before the socket to serve: gives it one on which it asks for contents that come later
- * (util/later.h), and one on which it tells of changes (-1: none); `durable`: an fsync waits for what comes
- * from there. */
+/* Sends, before the socket to serve, one on which the server asks for contents that come later
+ * (util/later.h), and one on which it tells of changes (-1: none); `durable`: an fsync waits for an
+ * answer on the latter. */
 int share_fetch_from(int fd, int sock, int changes, bool durable);
-/* Likewise: nothing is served until a struct later_answer on this one says that the tree is up to
- * date. */
+/* Sends, also before that, a socket: nothing is served until a struct later_answer on it says that the
+ * tree is up to date. */
 int share_gate(int fd, int sock);
 /* Waits until it has its namespaces, or says why it has not. */
 int share_placed(int fd, pid_t stage, bool *refused, struct err *e);

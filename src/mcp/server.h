@@ -29,7 +29,7 @@ enum {
     MCP_FILE_MAX = 4 << 20, /* read_file, write_file */
 };
 
-/* Of the host. */
+/* What one server may use of the host. */
 struct mcp_share {
     unsigned sandboxes;
     uint64_t memory_mib;

@@ -110,7 +110,7 @@ int monitor_setup(struct monitor *m, const struct monitor_handlers *h, struct er
 void monitor_count_bytes(const struct monitor *m,
                          struct sandbox_used *u); /* all but the CPU time */
 bool monitor_save_state(struct monitor *m, enum status st);
-/* To the launcher, while it listens. */
+/* Sends a report to the launcher, while it listens. */
 void monitor_send_report(struct monitor *m, int code, const char *text, const char *hint);
 /* The first reason stays. */
 void monitor_note_reason(struct monitor *m, bool crashed, const char *why);

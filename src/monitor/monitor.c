@@ -243,7 +243,7 @@ static int on_touched(void *ctx, uint64_t life_ms, struct err *e)
     return 0;
 }
 
-/* No matter who sends it: it only takes away. */
+/* Accepted from any client: it only takes rights away. */
 static void on_limit(struct monitor *m, const struct proto_frame *f, struct buf *out)
 {
     struct err e = {0};

@@ -53,17 +53,17 @@ int net_thread_new(struct net_thread **ret, const struct gate_config *c, struct 
                    struct loop *main_loop, const struct net_thread_events *ev, void *ctx,
                    struct err *e);
 /* Flows to hosts that are intercepted (gate_set_hosts) go to the interceptor at the other end of
- * `fd`, which stays the caller's. Before net_thread_start() only. */
+ * `fd`, which stays the caller's. Call before net_thread_start() only. */
 int net_thread_intercept(struct net_thread *t, int fd);
-/* Hands it a socket over which its new configuration comes, before any further flow, and the names of
- * the secrets that this may have; `fd` stays the caller's. -1: what it has of other names is forgotten.
- * -ENOTCONN: there is no interceptor. */
+/* Hands the interceptor, before any further flow, a socket over which its new configuration comes, and
+ * the names of the secrets that it may have. `fd` stays the caller's; -1: the interceptor only forgets
+ * secrets with other names. -ENOTCONN: there is no interceptor. */
 int net_thread_reconfigure(struct net_thread *t, const struct strlist *names, int fd);
 bool net_thread_intercepts(const struct net_thread *t);
 /* The card and the loop that serves it, for the engine. */
 struct virtio_dev *net_thread_device(struct net_thread *t);
 struct loop *net_thread_loop(struct net_thread *t);
-/* Before net_thread_start() only; later, net_thread_call() passes it. */
+/* Call before net_thread_start() only; later, net_thread_call() passes the gate. */
 struct gate *net_thread_gate(struct net_thread *t);
 
 /* Starts the thread, and returns once it is behind its filter. */

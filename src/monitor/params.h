@@ -57,7 +57,7 @@ struct monitor_params {
     int lock_fd;   /* the sandbox's lock file */
     int listen_fd; /* agent.sock, listening */
     int report_fd; /* to the launcher: SOCK_SEQPACKET */
-    /* To the share servers, which end when these are closed. */
+    /* Sockets to the share servers, which end when these are closed. */
     int share_fd[SPEC_SHARES_MAX];
     size_t n_shares;
     int disk_fd[SPEC_SHARES_MAX]; /* disks to mount, in the order of the spec; locked */

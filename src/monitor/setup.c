@@ -155,7 +155,7 @@ static int open_run_directory(struct monitor *m, struct err *e)
         return err_sys(e, errno, "cannot open the sandbox's directory");
     (void)snprintf(m->state.engine, sizeof(m->state.engine), "%s", m->p->engine->name);
     (void)snprintf(m->state.jail, sizeof(m->state.jail), "%s", m->p->reduced ? "reduced" : "full");
-    if (!m->p->creating) /* otherwise, nobody waits for it */
+    if (!m->p->creating) /* during a creation, no process waits for it */
         (void)monitor_save_state(m, STATUS_STARTING);
     int r = ports_save(m->run_fd, m->p->ports.port, m->p->ports.n);
     if (r < 0)

@@ -83,7 +83,7 @@ static void count_used(struct monitor *m)
     u->cpu_ns = (uint64_t)t.tv_sec * 1000000000ULL + (uint64_t)t.tv_nsec;
     if (m->engine && m->p->engine->cpu_ns)
         u->cpu_ns += m->p->engine->cpu_ns(m->engine);
-    /* Of processes that the uml engine's kernel has ended, the host does not tell it the time. */
+    /* The host does not report the CPU time of processes that the uml engine's kernel has ended. */
     u->cpu_ns = MAX(u->cpu_ns, MIN(m->control.cpu_ns, (uint64_t)INT64_MAX));
 }
 

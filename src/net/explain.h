@@ -40,7 +40,7 @@ int explain_parse(const char *text, bool udp, struct explain_target *ret, struct
 void explain_by_policy(const struct policy *p, const struct explain_target *t,
                        struct explain_answer *ret);
 
-/* Afterwards, for a sandbox behind a proxy. */
+/* Corrects the answer for a sandbox behind a proxy; call last. */
 void explain_with_proxy(const struct explain_target *t, struct explain_answer *a);
 #define EXPLAIN_PROXY "denied: only TCP goes through the proxy"
 

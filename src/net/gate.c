@@ -383,8 +383,8 @@ static const struct dns_hooks dns_hooks = {on_reply, on_decided};
 
 /* --- the host's addresses -------------------------------------------------------------------- */
 
-/* A flow that was opened when its peer was somebody else. (Names and pins are not asked again: they
- * may be old by now, and the flow was allowed.) */
+/* A flow that was opened when its peer's address belonged to another host. (Names and pins are not
+ * checked again: they may be out of date, and the flow was allowed.) */
 static bool leads_here_now(void *arg, const struct net_flow_id *id, uint64_t tag)
 {
     struct gate *g = arg;

@@ -34,6 +34,6 @@ bool route_is_own(struct route *r, const struct net_addr *a);
 int route_news(void);
 void route_drain(int fd);
 
-/* One message of the kernel: the kind of the route (RTN_*), -errno as the kernel says, -EAGAIN for
- * an answer to another question, -EBADMSG for what is not an answer at all. */
+/* One message of the kernel: the kind of the route (RTN_*), the kernel's -errno, -EAGAIN for an
+ * answer to another question, -EBADMSG if it is no answer at all. */
 int route_read(const uint8_t *p, size_t n, uint32_t seq);

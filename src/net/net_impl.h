@@ -33,7 +33,7 @@ enum {
     DUE_PROBE = 32,  /* ask for the guest's window */
 };
 
-/* Of bytes. */
+/* The direction of bytes. */
 enum net_dir { DIR_OUT, DIR_IN }; /* from the guest; to it */
 
 /* A flow's place among those that wait for one direction's limits (turns.c). */
@@ -80,7 +80,7 @@ struct tcp_flow {
     bool host_shut;     /* and the host's peer knows */
     bool scaled;        /* windows are scaled */
     bool sniffing;      /* held until the first bytes were looked at */
-    bool again;         /* ... which will be done again, with the tick */
+    bool again;         /* looking at them is tried again at the next tick */
 
     /* From the host to the guest. */
     uint32_t snd_una, snd_nxt, snd_max; /* acknowledged; next to send; end of all ever sent */
@@ -217,9 +217,9 @@ void udp_input(struct net *n, const struct packet *p);
 void udp_work(struct udp_flow *u);
 void udp_tick(struct net *n, uint64_t now);
 void udp_published(struct published *pub);
-/* Whether a limit lets a datagram of so many bytes pass, which is charged; else it is lost. */
+/* Whether the rate limit lets a datagram of `len` bytes pass, and charges it; if not, it is lost. */
 bool udp_passes(struct udp_flow *u, enum net_dir dir, size_t len);
-/* Asks the policy; a refusal has been answered (ICMP) and counted. */
+/* Asks the policy. A refusal is answered (ICMP) and counted here. */
 bool udp_allowed(struct net *n, const struct net_flow_id *id, struct net_verdict *v);
 /* A non-blocking datagram socket connected to that end, or -errno. */
 int udp_socket(const struct net_end *to, int proto);
@@ -246,7 +246,7 @@ bool tcp_proxy_begin(struct tcp_flow *t, const struct net_end *to);
 void tcp_proxy_step(struct tcp_flow *t);
 /* What an error of the socket means. */
 const char *tcp_proxy_lost(const struct tcp_flow *t);
-/* One that takes too long. */
+/* Ends a handshake that takes too long. */
 void tcp_proxy_tick(struct tcp_flow *t, uint64_t now);
 void tcp_proxy_end(struct tcp_flow *t);
 

@@ -40,7 +40,7 @@ static void put_byte(struct socks *s, unsigned b)
     s->out[s->out_len++] = (uint8_t)b;
 }
 
-/* What was collected is sent; then an answer of so many bytes comes. */
+/* Sends what was put, then waits for an answer of `need` bytes. */
 static void ask(struct socks *s, enum socks_step step, size_t need)
 {
     s->step = step;

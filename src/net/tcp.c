@@ -52,7 +52,7 @@ static struct tcp_flow *tcp_flow_new(struct net *n, const struct net_flow_id *id
     return t;
 }
 
-/* Of a flow that is open: invariants 2 and 3. */
+/* Invariants 2 and 3 of an open flow. */
 static void assert_sequence(const struct tcp_flow *t)
 {
     assert(!seq_lt(t->snd_nxt, t->snd_una) && !seq_lt(t->snd_max, t->snd_nxt));

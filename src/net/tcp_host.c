@@ -178,7 +178,7 @@ void tcp_look(struct tcp_flow *t)
 
 void tcp_shut(struct tcp_flow *t)
 {
-    if (t->sniffing && t->guest_fin) { /* what there is will have to do */
+    if (t->sniffing && t->guest_fin) { /* no more will come: decide by these */
         tcp_look(t);
         return;
     }

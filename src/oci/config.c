@@ -105,7 +105,7 @@ static int read_namespace(struct container_config *c, const json_t *n, struct er
     return 0;
 }
 
-/* Those of every container are there anyway. */
+/* The default devices of every container are there anyway. */
 static int check_device(const json_t *d, struct err *e)
 {
     const char *path = json_string_value(json_object_get(d, "path"));

@@ -62,7 +62,7 @@ static void run_poststop(const struct oci_runtime *rt, const struct oci_containe
         oci_log_error(rt->g, &why);
 }
 
-/* By which its commands are found in the pod's guest. */
+/* Stores the number by which its commands are found in the pod's guest. */
 static int save_number(struct oci_container *c, int number, struct err *e)
 {
     json_t *state = json_copy(c->j);
@@ -177,7 +177,7 @@ static int remove_sandbox(const struct oci_runtime *rt, const char *id, struct e
     return r == -ENOENT ? 0 : r;
 }
 
-/* A pod's guest is as large as the pod may be, if anybody says how large that is. */
+/* A pod's guest is as large as the pod may be, if the configuration says so. */
 static int settle_config(const struct oci_runtime *rt, struct container_config *c, bool in_pod,
                          struct err *e)
 {
@@ -205,7 +205,7 @@ static int read_config(const struct oci_runtime *rt, const struct oci_create *o,
                                         &(struct create_options){.said = c->said}, e);
 }
 
-/* What there is of it besides its process. */
+/* Removes all of the container but its process. */
 static int remove_guest(const struct oci_runtime *rt, const char *id, const char *pod,
                         const char *netns, struct err *e)
 {

@@ -23,7 +23,7 @@ struct exec {
     const struct oci_runtime *rt;
     struct oci_process process;
     int sock;   /* to the sandbox */
-    int report; /* to who waits for it to start; -1: nobody does, any more */
+    int report; /* to the process that waits for it to start; -1: no longer needed */
     pid_t pid;
 };
 

@@ -85,7 +85,7 @@ bool group_is_frozen(const json_t *groups)
     return dir && get(dir, "cgroup.freeze", text, sizeof(text)) && strcmp(text, "1") == 0;
 }
 
-/* By itself or by a group above it: a process that enters is frozen for as long as that lasts. */
+/* Whether the group is frozen, by itself or by one above it: a process that enters it is frozen, too. */
 static bool nobody_moves(const json_t *groups)
 {
     const char *dir = with_file(groups, "cgroup.freeze");
@@ -225,8 +225,7 @@ static int make_in_all(json_t *list, const char *path)
     return first;
 }
 
-/* Of the old hierarchies the one for freezing, and those that something is to be limited in: each
- * costs a move. */
+/* In cgroup v1 only the freezer and the hierarchies with a limit to set are used: each costs a move. */
 static bool is_needed(const char *kinds, const json_t *resources)
 {
     bool memory = json_object_size(json_object_get(resources, "memory"));
@@ -235,8 +234,8 @@ static bool is_needed(const char *kinds, const json_t *resources)
            (cpu && strncmp(kinds, "cpu", 3) == 0);
 }
 
-/* Nothing was said: below this process's own group, as with other runtimes. In the common hierarchy
- * it is beside our own, which has processes and so no controllers for groups below it. */
+/* Without a path the group is below this process's own, as with other runtimes. In cgroup v2 it is beside
+ * our own, which has processes and so no controllers for groups below it. */
 static int make_near_own(json_t *list, const char *id, const json_t *resources)
 {
     bool common = is_common(GROUP_ROOT);
@@ -260,7 +259,7 @@ static int make_near_own(json_t *list, const char *id, const json_t *resources)
         (void)snprintf(top, sizeof(top), GROUP_ROOT "%s%s", common ? "" : "/", kinds);
         if (snprintf(path, sizeof(path), "%s%s", top, own) >= (int)sizeof(path))
             return -ENAMETOOLONG;
-        if (access(path, F_OK) < 0) /* what is mounted there begins at our own */
+        if (access(path, F_OK) < 0) /* the mount's root is our own group */
             own = "";
         if (snprintf(path, sizeof(path), "%s/%s", own, id) >= (int)sizeof(path))
             return -ENAMETOOLONG;
@@ -283,12 +282,12 @@ int group_make(const struct group_wish *w, json_t **ret, struct err *e)
         r = make_near_own(list, w->id, w->resources);
     else
         r = is_common(GROUP_ROOT) ? add_group(list, GROUP_ROOT, clean) : make_in_all(list, clean);
-    /* Who may make none does without, as long as nothing is to be limited. */
+    /* A caller that may not make cgroups does without, as long as nothing is to be limited. */
     if (r < 0 && r != -EACCES && r != -EPERM && r != -EROFS && r != -ENOENT) {
         group_remove(list);
         return err_sys(e, -r, "cannot make the cgroup %s", *clean ? clean : w->id);
     }
-    if (nobody_moves(list)) { /* by somebody else */
+    if (nobody_moves(list)) { /* frozen by another program */
         remove_groups(list, 1);
         (void)err_set(e, EBUSY, "the cgroup %s is frozen", *clean ? clean : w->id);
         err_hint(e, "resume what is in it first, or use another linux.cgroupsPath");

@@ -100,7 +100,7 @@ static int open_sandbox(const struct oci_init *in)
     return dir_open_at(in->rt->store.sandboxes_fd, in->pod ? in->pod : in->container->id);
 }
 
-/* What is left for its life. */
+/* What init keeps for its lifetime. */
 struct life {
     const struct oci_init *in;
     bool own_mounts;

@@ -29,11 +29,11 @@ struct oci_init {
     const char *pod;            /* whose guest it is in; NULL: its own */
 };
 
-/* What is said, twice: when there is a process in its namespaces, and when the guest is up. The answer
- * to the first is one byte. */
+/* Sent twice: when there is a process in the container's namespaces, and when the guest is up. The first
+ * is answered with one byte. */
 struct oci_report {
     int code;  /* 0: all is well */
-    pid_t pid; /* of the container's process; the second time its number in a pod (pod.h) */
+    pid_t pid; /* the container's process; in the second report its number in a pod (pod.h) */
     char text[ERR_MSG_MAX];
     char hint[ERR_MSG_MAX / 2];
 };

@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 #define TAP_NAME "msb0"
-/* From which this namespace speaks to its guest; link-local, so nobody's. */
+/* The namespace's own address towards its guest: link-local, so it is no other host's. */
 #define HERE_ADDRESS "169.254.77.77"
 
 enum {
@@ -215,7 +215,7 @@ static int keep_address(const struct nlmsghdr *h, void *ctx)
     return (int)a->ifa_index == c->index ? keep(c, h, at) : 0;
 }
 
-/* Those that the kernel makes of addresses, its guest's will make, too. */
+/* Keeps all routes but those that the guest's kernel will derive from addresses, too. */
 static int keep_route(const struct nlmsghdr *h, void *ctx)
 {
     const struct copy *c = ctx;
@@ -231,7 +231,7 @@ static int keep_route(const struct nlmsghdr *h, void *ctx)
     return keep(c, h, (size_t)((const char *)RTA_DATA(oif) - (const char *)h));
 }
 
-/* Those that somebody has set. */
+/* Keeps the permanent neighbors only. */
 static int keep_neighbor(const struct nlmsghdr *h, void *ctx)
 {
     const struct copy *c = ctx;

@@ -35,7 +35,8 @@ static char *by_name(const struct oci_runtime *rt, const char *id)
     return id && container_open(rt, id, &c, &ignored) == 0 && is_pod(&c) ? strdup(id) : NULL;
 }
 
-/* Who joins the network of a pod is in it, whatever its annotations say: /proc/PID/ns/net. */
+/* A container that joins the network of a pod (/proc/PID/ns/net) is in it, whatever its annotations
+ * say. */
 static char *by_network(const struct oci_runtime *rt, const char *path)
 {
     AUTO_STRLIST struct strlist ids = {0};
@@ -299,7 +300,7 @@ static int write_setting(struct files *f, const char *path, const char *value, s
     return r < 0 ? r : files_wait(f, NULL, e);
 }
 
-/* By the guest's own agent: a container does not change its limits. */
+/* Set through the guest's own agent: a container does not change its limits. */
 int pod_set(const struct oci_runtime *rt, const struct oci_container *c,
             const struct strlist *settings, struct err *e)
 {

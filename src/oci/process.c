@@ -376,7 +376,7 @@ struct place {
     int root;
 };
 
-/* What is mounted in the guest is not here. */
+/* Looks on the host, which does not have what is mounted in the guest. */
 static int look_here(void *ctx, const char *path)
 {
     static const char *const own[] = {"/proc", "/sys", "/dev"};

@@ -284,7 +284,7 @@ void check_labels(struct judge *j, const struct layer *l, const struct setting *
     }
 }
 
-/* By what it may do, not by the profile's name alone: options add to a profile. */
+/* Compares what may be done, not the profile's name alone: options add to a profile. */
 static bool is_as_strict(const struct spec_security *s, const struct spec_security *want)
 {
     return s->profile >= want->profile && !(s->caps & ~want->caps) &&

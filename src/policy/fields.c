@@ -204,8 +204,8 @@ bool item_matches(const struct setting *s, const char *text)
 
 /* --- for people ------------------------------------------------------------------------------- */
 
-/* Of a cap, for all sandboxes, the smallest in all files counts, and the first of these; of a default
- * the last. */
+/* Whether this setting decides: the first of the smallest caps for all sandboxes in all files; the last
+ * of the defaults. */
 static bool is_in_effect(const struct rulebook *b, const struct setting *s)
 {
     bool before = true, cap = strcmp(s->field->section, "caps") == 0;

@@ -35,7 +35,7 @@ struct field {
     const char *help;    /* a sentence for the docs and `policy init` */
     const char *example; /* in YAML's short form */
     check_fn *check;     /* NULL: something else reads it (defaults, match) */
-    /* Of a CHOICE, in order of strictness; of a LIST: all that may be in it. */
+    /* CHOICE: in order of strictness. LIST: all that may be in it. */
     const char *const *choices;
     /* Checks one entry of a list, beyond its length. */
     int (*valid)(const char *text, struct err *e);
@@ -102,7 +102,7 @@ int rulebook_choose(const struct rulebook *b, const struct sandbox_spec *spec, s
                     const struct book_file **none);
 bool layer_matches(const struct layer *l, const struct sandbox_spec *spec);
 bool image_matches(const struct setting *s, const struct sandbox_spec *spec);
-/* Not one that the image brought. */
+/* Whether the label is not from the image. */
 bool label_is_own(const struct sandbox_spec *spec, const char *label);
 
 /* --- judging --- */
@@ -118,7 +118,7 @@ struct judge {
 void judge_find(struct judge *j, const struct layer *l, const struct setting *s, unsigned line,
                 enum outcome o, const char *asked, const char *allowed);
 
-/* That a file has rule sets and none of them matches. */
+/* Records that a file has rule sets and none of them matches. */
 void judge_none(struct judge *j, const struct book_file *none);
 
 /* The finding that s refuses or allows what was asked for. */

@@ -318,7 +318,7 @@ int verdict_refuse(const struct store *s, enum hold why, const char *name, const
     return refuse(v, why, name ? name : "", e);
 }
 
-/* Nothing is in `a` that `b` has not. */
+/* Whether all entries of `a` are in `b`. */
 static bool is_less(const struct strlist *a, const struct strlist *b)
 {
     bool less = a->n <= b->n;

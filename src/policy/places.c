@@ -1,4 +1,4 @@
-/* Places of the host, and buckets, that a sandbox may have to do with. */
+/* Places of the host, and buckets, that a sandbox may use. */
 #include "policy/impl.h"
 
 #include "proto/proto.h"
@@ -126,8 +126,8 @@ static void check_bucket(struct judge *j, const struct layer *l, const struct se
     (ok ? judge_allow : judge_refuse)(j, l, s, text);
 }
 
-/* One that cannot be read is refused: who could say where it leads? One that is yet to be made counts,
- * too. */
+/* A path that cannot be resolved is refused, as it could lead anywhere. One that is yet to be made
+ * counts, too. */
 void check_buckets(struct judge *j, const struct layer *l, const struct setting *s)
 {
     AUTO_S3_CONFIG struct s3_config c = {0};
@@ -215,7 +215,7 @@ static void hold_bucket(struct judge *j, const struct layer *l, const struct set
     check_bucket(j, l, s, text);
 }
 
-/* Apart from any sandbox: `none` has no more than what is asked for, and whose it is. */
+/* Checks without a sandbox: `none` has only what is asked for, and its owner. */
 static int hold_apart(const struct store *s, const struct rulebook *b, struct sandbox_spec *none,
                       const char *section, const char *key, place_fn fn, const char *text,
                       bool write, struct err *e)

@@ -115,7 +115,7 @@ static int read_text(struct plain *r, bool flow, struct yaml *ret)
     return take(from, to, &ret->text);
 }
 
-/* Of the word before a colon; 0: there is none. */
+/* Length of the word before a colon; 0: there is none. */
 static size_t key_length(const struct plain *r)
 {
     const char *p = r->p;

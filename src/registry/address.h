@@ -13,5 +13,5 @@ enum address_kind {
 
 /* 0 for all other addresses. */
 unsigned address_kind(const struct sockaddr *sa, socklen_t len);
-/* Of the host in a URL: an address in any spelling, "localhost", or another name, which is 0. */
+/* The kind of a URL's host: an address in any spelling, "localhost", or another name, which is 0. */
 unsigned address_kind_text(const char *host);

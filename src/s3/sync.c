@@ -698,7 +698,7 @@ static int run_job(struct job *j, struct s3_sync *how, struct result *res, struc
         (void)kill(pid, SIGKILL);
     (void)process_wait(pid);
     if (r == -ECANCELED)
-        return err_set(e, ECANCELED, "nobody waits for it any more");
+        return err_set(e, ECANCELED, "canceled: the requester has gone");
     if (r < 0)
         return err_set(e, EIO, "the process that talks to the bucket died");
     return res->r ? take_error(res, e) : 0;

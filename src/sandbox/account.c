@@ -62,7 +62,7 @@ static uint64_t counter(const json_t *j, const char *group, const char *name)
     return v > 0 ? (uint64_t)v : 0;
 }
 
-/* Of one that runs, as far as its monitor answers. */
+/* Asks the monitor of a running sandbox, which may not answer. */
 static void ask(const struct sandbox *sb, struct sandbox_used *u)
 {
     char text[INFO_MAX];

@@ -54,7 +54,7 @@ int bucket_settle(const struct store *s, const struct spec_workspace *w, warn_fn
         r = s3_config_settle(&c, e);
     if (r == 0)
         r = bucket_create(s, w->name, &c, warn, e);
-    if (r == -EEXIST) { /* somebody else was faster */
+    if (r == -EEXIST) { /* another process was faster */
         err_clear(e);
         r = 0;
     }

@@ -5,7 +5,7 @@
 #include "s3/sync.h"
 #include "store/store.h"
 
-/* s3_workspace_sync(), as far as the host's policy allows the bucket. */
+/* s3_workspace_sync(), if the host's policy allows the bucket. */
 int bucket_sync(const struct store *s, const char *name, struct s3_sync *how, bool *remote,
                 struct err *e);
 

@@ -54,7 +54,7 @@ int sandbox_examine(const struct store *s, const struct rulebook *b, struct sand
     return 0;
 }
 
-/* Its policy, as far as it is allowed: as for one who asked for nothing in particular. */
+/* Narrows its network to what is allowed, as for a caller that asked for nothing in particular. */
 static int narrow_net(const struct store *s, const struct rulebook *b, struct sandbox *sb,
                       struct err *e)
 {
@@ -87,7 +87,7 @@ static int drop_ports(const struct store *s, const struct sandbox *sb, const str
     return r;
 }
 
-/* Its monitor cuts what is beyond, also if nobody has told the spec. */
+/* Its monitor enforces the limits even if the spec does not have them. */
 static int lower_ceiling(const struct rulebook *b, struct sandbox *sb, struct err *e)
 {
     AUTO_JSON json_t *limits = NULL;

@@ -16,7 +16,7 @@ struct held {
 /* Waits for the lock. On failure only the lock may be held: a sandbox that cannot be read can still
  * be removed, and what a creation or removal left when it died be cleared. */
 int held_take(const struct store *s, const char *name, struct held *h, struct err *e);
-/* Of a sandbox that does not exist, or cannot be read: removes what is left, its monitor first. */
+/* Removes what is left of a sandbox that does not exist or cannot be read, its monitor first. */
 int held_clear_leftover(struct held *h, struct err *e);
 void held_drop(struct held *h); /* harmless twice */
 

@@ -44,7 +44,7 @@ int sandbox_check_free(const struct store *s, const struct sandbox_spec *spec, s
 
 /* "sandbox still running: cannot start sandbox 'N': already running" (EBUSY) when it runs. */
 int sandbox_start(const struct store *s, const char *name, warn_fn warn, struct err *e);
-/* Of one that stops when its last command has ended; 1 when it runs already. */
+/* Starts a sandbox that stops when its last command has ended; 1 when it runs already. */
 int sandbox_start_on_demand(const struct store *s, const char *name, warn_fn warn, struct err *e);
 
 /* Stopping a stopped sandbox succeeds. grace 0 or force: SIGKILL. */

@@ -21,7 +21,7 @@ int spec_check_change(const struct sandbox_spec *old, struct sandbox_spec *chang
         return err_set(e, EINVAL,
                        "cannot grow the root disk of sandbox '%s': it is a file of yours",
                        old->name);
-    if (old->root_disk == ROOT_DISK_TMPFS) /* it is made anew at each start */
+    if (old->root_disk == ROOT_DISK_TMPFS) /* it is made again at each start */
         return spec_validate(changed, e);
     if (changed->root_disk_bytes < old->root_disk_bytes)
         return err_set(e, EINVAL, "a root disk can only grow: sandbox '%s' has %llu MiB", old->name,
@@ -80,7 +80,7 @@ const char *modify_obstacle(const struct store *s, const struct sandbox *sb,
     return why;
 }
 
-/* Asked again where nobody else can start or stop it. */
+/* Checked again under the lock, where no other process can start or stop it. */
 static int refuse_obstacle(const struct store *s, const struct sandbox *sb,
                            const struct sandbox_spec *now, struct err *e)
 {
@@ -97,7 +97,7 @@ static int refuse_obstacle(const struct store *s, const struct sandbox *sb,
     return -EBUSY;
 }
 
-/* If other secrets are bound than before; failing that, the old spec is back. */
+/* Tells the sandbox if other secrets are bound than before. On failure the old spec is restored. */
 static int tell_secrets(const struct store *s, struct sandbox *sb, const struct sandbox_spec *now,
                         struct err *e)
 {

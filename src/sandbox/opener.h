@@ -1,7 +1,7 @@
 /* The opener: syncs a workspace with its bucket while the guest that will have it boots.
  *
- * It is a process beside the sandbox (launch/beside.h). Until it is done, the share server lets
- * nobody into the workspace (fuse/gate.c), so the sandbox sees it as if the sync had come first. What
+ * It is a process beside the sandbox (launch/beside.h). Until it is done, the share server
+ * serves nothing of the workspace (fuse/gate.c), so the sandbox sees it as if the sync had come first. What
  * it has to say goes to the caller, who waits for it before the sandbox is acknowledged: a sync that
  * fails ends the start.
  *

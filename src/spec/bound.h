@@ -63,7 +63,7 @@ int spec_bound_remove(struct spec_bound *b, const char *name);
 int spec_bound_add_host(struct strlist *to, const char *what, const char *text, struct err *e);
 int spec_bound_add_ca(struct spec_bound *b, const char *text, struct err *e);
 int spec_bound_add_port(struct spec_bound *b, uint64_t port, struct err *e);
-/* That nothing contradicts itself. */
+/* Checks that no settings contradict each other. */
 int spec_bound_validate(const struct spec_bound *b, bool no_network, struct err *e);
 
 /* Reads a text; the value is not looked at. */

@@ -62,7 +62,7 @@ static int note_mib(struct spec_changes *l, const char *field, uint64_t before, 
     return note_text(l, field, was, is);
 }
 
-/* A ceiling that nobody has set follows what it is the ceiling of. */
+/* A maximum that was not set follows the value that it limits. */
 static int diff_numbers(const struct sandbox_spec *old, const struct sandbox_spec *now,
                         struct spec_changes *l)
 {

@@ -100,8 +100,8 @@ struct spec_workspace {
         url; /* of the bucket that a named one is to be made in, if it does not exist; not stored */
     enum workspace_mode mode;
     enum workspace_sync sync;
-    uint64_t max; /* bytes of a snapshot; of a shared one only where somebody has said so: */
-    bool limited; /* ... it then is the mount's quota. Not stored */
+    uint64_t max; /* bytes of a snapshot; of a shared one only if `limited`, */
+    bool limited; /* ... as the mount's quota. Not stored */
 };
 
 struct spec_script {

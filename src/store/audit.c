@@ -280,7 +280,7 @@ static void put_list(json_t *j, const char *key, json_t *list)
     json_decref(list);
 }
 
-/* Their names alone: what stands for them in the guest is nobody's business either. */
+/* Their names alone: placeholders do not belong in the log, either. */
 static json_t *bound_of(const struct spec_bound *b)
 {
     json_t *list = json_array();
@@ -324,7 +324,7 @@ static json_t *argv_of(const struct strlist *argv, bool *cut)
     return list;
 }
 
-/* Of the arguments, each with a NUL behind it. */
+/* The hash of the arguments, each followed by a NUL. */
 static json_t *argv_hash(const struct strlist *argv)
 {
     struct hasher h;

@@ -36,7 +36,7 @@ enum {
 };
 
 enum audit_level { AUDIT_OFF, AUDIT_DENIED, AUDIT_ALL };
-/* Of this process. -EINVAL when $MSB_AUDIT says something else. */
+/* The level of this process. -EINVAL when $MSB_AUDIT is not a level. */
 int audit_level(void);
 
 /* What a policy asks for. */

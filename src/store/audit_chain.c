@@ -324,8 +324,8 @@ static int repair(struct chain *c, const struct audit_reader *cut)
     return r;
 }
 
-/* Brings the head up to date where it does not speak of the file's end: a writer was killed before it
- * wrote it, the file is new, or somebody has changed it. */
+/* Brings the head up to date if it does not match the file's end: a writer was killed before writing it,
+ * the file is new, or it has been changed. */
 static int catch_up(struct chain *c, const struct stat *st)
 {
     struct audit_reader r;

@@ -28,7 +28,7 @@ enum {
 enum { SINK_SYSLOG, SINK_JOURNAL, SINK_COMMAND, SINKS };
 
 static struct {
-    pid_t pid; /* a fork begins anew: the descriptors may be closed there */
+    pid_t pid; /* a fork opens them again: the descriptors may be closed there */
     int fd[SINKS];
     bool open[SINKS], dead[SINKS];
 } sinks;

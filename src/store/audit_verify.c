@@ -127,7 +127,7 @@ static void begin(struct verify *v, const struct audit_mark *link, const struct 
     }
 }
 
-/* A file's first record says that it is, or repairs what was to be. Where there is a gap, that is said. */
+/* A file's first record says that it is the first, or repairs one. A gap before it is reported. */
 static void check_beginning(struct verify *v, const json_t *j, const struct audit_mark *link,
                             const struct place *at)
 {

@@ -28,7 +28,7 @@ struct background {
 void background_note(struct background *b, const struct background_command *c);
 int background_save(int run_fd, const struct background *b);
 
-/* Those of the sandbox's present run, or of its last. None when they cannot be read. */
+/* Loads the commands of the sandbox's current run, or of its last one. None if they cannot be read. */
 void background_load(const struct store *s, const struct sandbox *sb, struct background *ret);
 /* The latest of them, running ones only if asked; NULL. */
 const struct background_command *background_latest(const struct background *b, bool running);

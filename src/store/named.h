@@ -22,7 +22,7 @@ struct named_kind {
     int (*check_name)(const char *name, struct err *e);
     int (*load)(int all, const char *name, void *ret); /* -ENOENT: there is none */
 
-    /* Of things that sandboxes use. */
+    /* For things that sandboxes use: */
     const char *record; /* the file: "volume.json" */
     bool (*used_by)(const struct sandbox_spec *spec, const char *name);
     const char *use; /* "is mounted by" */

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Containers run as users that nobody knows, without a home or with one that is not theirs:
+/* Containers run as users without a passwd entry, without a home or with one that is not theirs:
  * nothing could ever be made there. The directory below /tmp is checked like any other before it
  * is used. */
 static char *usual_home(void)

@@ -128,8 +128,8 @@ struct name_lock {
         .fd = -1       \
     }
 int name_lock_take(const struct store *s, const char *name, struct name_lock *ret, struct err *e);
-/* Of something else than a sandbox, whose name has been checked. No sandbox's lock is in its way: no
- * sandbox's name has a colon. */
+/* Locks a name, which has been checked, of another kind of thing. It cannot clash with a sandbox's lock:
+ * no sandbox's name has a colon. */
 int name_lock_take_kind(const struct store *s, const char *kind, const char *name,
                         struct name_lock *ret, struct err *e);
 void name_lock_drop(struct name_lock *l); /* harmless twice */

@@ -137,7 +137,7 @@ unsigned addr_inner4(const struct net_addr *a, struct net_addr ret[ADDR_INNER_MA
 
 /* --- the class ------------------------------------------------------------------------------- */
 
-/* Of an address that may lead to two places, the one that is opened more reluctantly. */
+/* The class that is opened more reluctantly, for an address that may lead to two places. */
 static enum addr_class stricter(enum addr_class a, enum addr_class b)
 {
     static const uint8_t rank[CLASS_MAX] = {

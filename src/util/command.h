@@ -15,8 +15,8 @@ struct command {
     unsigned seconds;
 };
 
-/* Its status as of waitpid(), with the n bytes that it printed; -ETIME: it takes longer than so many
- * seconds; -EFBIG: it printed more than fits; -errno: it cannot be run. */
+/* Its status as from waitpid(), with the n bytes that it printed; -ETIME: it exceeded its time limit;
+ * -EFBIG: it printed more than fits; -errno: it cannot be run. */
 int command_run(const struct command *c, char *to, size_t size, size_t *n);
 /* The same for a line in /bin/sh, apart. */
 int command_output(const char *line, char **env, unsigned seconds, char *to, size_t size,

@@ -26,11 +26,11 @@ enum {
     LATER_LARGE = 32 << 20,
     LATER_PARTS_SIZE = 1024
 };
-/* Finds out which boot it is, before a jail closes. False: nobody knows, and files come whole. */
+/* Finds out which boot it is, before a jail closes. False: unknown, and files come whole. */
 bool later_know_boot(void);
-/* Of what `path` leads to; those that are not known are 0. */
+/* The parts of the file that `path` leads to; 0 if they are not known. */
 void later_parts(const char *path, uint8_t parts[LATER_PARTS_SIZE]);
-/* Of an open file. */
+/* The same for an open file. */
 void later_parts_of(int fd, uint8_t parts[LATER_PARTS_SIZE]);
 int later_parts_set(int fd, const uint8_t parts[LATER_PARTS_SIZE], uint32_t last);
 static inline uint32_t later_count(uint64_t size)
@@ -39,12 +39,12 @@ static inline uint32_t later_count(uint64_t size)
 }
 bool later_has_part(const uint8_t parts[LATER_PARTS_SIZE], uint32_t part); /* from 1 */
 
-/* Of an open file. False: the content is here. */
+/* The mark of an open file. False: the content is here. */
 bool later_get(int fd, char id[LATER_SIZE]);
 /* Sets one of the two attributes, or removes it (value NULL), also of what its owner may not write:
  * the mode decides about attributes, however the file was opened. */
 int later_mark(int fd, const char *xattr, const void *value, size_t size);
-/* The error of who cannot wait for it. */
+/* The error for a caller that cannot wait for the content. */
 int later_missing(const char *path, struct err *e);
 /* Opens such a file for reading and writing, whatever its mode says, if it is our own. `path` leads
  * to a descriptor of it. */
@@ -52,12 +52,12 @@ int later_open(const char *path);
 /* The same for a directory, which is only read. */
 int later_open_dir(const char *path);
 
-/* Between who serves such a file to a guest and who fetches it (SOCK_SEQPACKET). Each request has
- * the file or directory with it, opened by the functions above; the answer comes when the mark is gone, or says
- * why it is not. */
+/* Between the process that serves such a file to a guest and the one that fetches it (SOCK_SEQPACKET).
+ * Each request passes the file or directory, opened by the functions above; the answer comes when the
+ * mark is gone, or says why it is not. */
 struct later_request {
     uint32_t number; /* not 0 */
-    uint32_t empty;  /* 1: nobody wants the content, the file is about to be truncated */
+    uint32_t empty;  /* 1: the content is not needed, the file is about to be truncated */
     uint32_t part;   /* not 0: only this one is wanted, counted from 1; the mark stays */
     uint32_t count;  /* how many from there on will be: the answer does not wait for the others */
 };

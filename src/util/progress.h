@@ -11,7 +11,7 @@
 /* From now on, in processes that are started after this. */
 void progress_watch(void);
 
-/* From any thread: so many files, one more of them is done, bytes have been moved. */
+/* From any thread: a number of files begins, one of them is done, bytes have been moved. */
 void progress_begin(uint64_t files);
 void progress_file(void);
 void progress_bytes(size_t n);

@@ -60,7 +60,7 @@ static int go_down(struct walk *w, const char *name)
     return read_instead(w, fd);
 }
 
-/* If somebody moves the directory meanwhile, what is above it is not what was. */
+/* If the directory has been moved, its parent is no longer the one we came from. */
 static int go_up(struct walk *w)
 {
     struct stat st;

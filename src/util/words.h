@@ -8,6 +8,6 @@
 
 /* Is it one of those in "a|b|c"? No word (NULL) is none of them. */
 bool word_among(const char *words, const char *word);
-/* Its place in a list, which may have gaps; -EINVAL: it is not there, or there is no word. */
+/* The word's index in a list, which may have gaps; -EINVAL: it is not there, or `word` is NULL. */
 int word_find(const char *const *list, size_t n, const char *word);
 #define WORD_FIND(list, word) word_find(list, ARRAY_LEN(list), word)

@@ -18,7 +18,7 @@ enum {
     PAYLOAD_MAX = 12 + CONFIG_MAX, /* the longest is a GET_CONFIG; a full memory table is 264 */
 };
 
-/* Of the protocol's own features: that there are protocol features, and the one we know. */
+/* The feature bit that says there are protocol features, and the one of those that we know. */
 #define F_PROTOCOL_FEATURES (1ULL << 30)
 #define PROTOCOL_F_CONFIG (1ULL << 9)
 

@@ -34,7 +34,7 @@ void ignore_free(struct ignore *g); /* harmless twice */
 
 /* Rules that are too long, or too many: -E2BIG. */
 int ignore_parse(const char *text, size_t n, struct ignore *ret);
-/* Of the workspace at dirfd; without such a file nothing is ignored. */
+/* Loads the rules of the workspace at dirfd; without the file nothing is ignored. */
 int ignore_load(int dirfd, struct ignore *ret, struct err *e);
 
 /* Is the path, or a directory that it is in, ignored? Once matching has taken too long, nothing is. */

@@ -320,7 +320,7 @@ static const struct opt audit_opts[] = {
     {0},
 };
 
-/* Of `msb audit` and of the hidden verb that it runs. */
+/* Shared by `msb audit` and the hidden verb that it runs. */
 #define AUDIT_VIEW                                                                           \
     .summary = "Show who did what to sandboxes, and what sandboxes were denied",             \
     .opts = audit_opts, .groups = GROUPS(&audit_filter_group),                               \

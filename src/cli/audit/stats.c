@@ -37,7 +37,7 @@ static void add(json_t *row, const char *key, double v)
                               json_real(json_number_value(json_object_get(row, key)) + v));
 }
 
-/* To each label of the record; sandboxes without one have a row of their own. */
+/* Adds to the row of each label of the record; sandboxes without one have a row of their own. */
 static void add_to_rows(struct audit_stats *t, const json_t *j, const char *key, double v)
 {
     const json_t *labels = json_object_get(j, "labels");

@@ -132,9 +132,9 @@ const struct cmd cmd_audit_verify = {
         {"expect", 0, "ANCHOR", "Fail unless the record that --anchor printed is still there"},
         FORMAT_OPTION, QUIET_OPTION),
     .details =
-        "Each record names the hash of the one before it, and audit.head the newest one. A record "
-        "that was changed, removed, inserted or moved is found, and so are records cut off at the "
-        "end. What was wrong is printed with file, line and number; the exit code is 1.\n\n"
+        "Each record has the hash of the one before it, and audit.head has the hash of the newest. "
+        "Records that were changed, removed, inserted, moved or cut off at the end are found. What "
+        "is wrong is printed with file, line and number; the exit code is 1.\n\n"
         "Anyone who can write to both files can write a new chain. Keep anchors where that user "
         "cannot write, and give one to --expect: it fails if that record is missing or different. "
         "An anchor older than the two rotated files can no longer be found.",

@@ -103,7 +103,7 @@ const struct cmd *cmd_similar(const struct cmd *in, const char *typed)
             best = *c;
         }
     }
-    /* What is like something that must not be suggested was hardly meant to be anything else. */
+    /* A word that is most like one that must not be suggested hardly means another. */
     return best && best->flags & (CMD_LATER | CMD_DESTROYS) ? NULL : best;
 }
 

@@ -112,17 +112,17 @@ struct cmd {
     const char *examples;     /* one per line; --help shows the first three */
     /* What it does, in one of these ways: */
     int (*run)(const struct args *a); /* returns the exit code */
-    /* The same with the store open; or -errno, which is printed. */
+    /* The same with the store open; -errno is printed. */
     int (*with_store)(const struct args *a, const struct store *s, struct err *e);
     /* The same with a container runtime, by the group's `perform` (serve/oci.h). */
     int (*with_runtime)(const struct args *a, struct oci_runtime *rt, struct err *e);
-    /* What can be said of its arguments before that is opened; -errno. May be NULL. */
+    /* Checks the arguments before the runtime is opened; -errno. May be NULL. */
     int (*check)(const struct args *a, struct err *e);
-    const struct noun *list, *inspect; /* shows things of a kind, or one (noun.h) */
+    const struct noun *list, *inspect; /* shows all things of a kind, or one (noun.h) */
     const struct action *each;         /* acts on each of several things (select.h) */
-    /* Of a group: sees the options before the verb; GROUP_GOES_ON, or the exit code. May be NULL. */
+    /* For a group: reads the options before the verb; GROUP_GOES_ON, or the exit code. May be NULL. */
     int (*before)(const struct args *a);
-    /* Of a group: runs one of its verbs that needs a runtime, and returns the exit code. */
+    /* For a group: runs one of its verbs that needs a runtime, and returns the exit code. */
     int (*perform)(const struct args *a);
 };
 

@@ -124,8 +124,8 @@ static void measure_all(struct help *h, const struct cmd *c)
         measure_options(h, global_opts, 0);
 }
 
-/* Those of a table that have all of `flags`, below a title if there are any. Of common options only
- * what comes before a semicolon. */
+/* Prints the options of a table that have all of `flags`, below a title if there are any. Common options
+ * show only the part of their help before a semicolon. */
 static void print_options(const struct help *h, const char *title, const struct opt *o,
                           unsigned flags)
 {

@@ -227,7 +227,7 @@ static json_t *do_json(const struct call *c)
     return text ? json_string(text) : NULL;
 }
 
-/* Of a map without that key, Go's zero value: an empty string. */
+/* For a map without that key, Go's zero value: an empty string. */
 static json_t *do_index(const struct call *c)
 {
     json_t *v = c->arg[0];

@@ -281,7 +281,7 @@ static const struct subcommand {
     {"logout", NULL, NULL, DOCKER_LOGOUT, 0, AT_MOST_ONE, docker_logout, NULL},
 };
 
-/* To each argument in turn; what fails does not keep the rest from being done. */
+/* Handles each argument in turn; a failure does not keep the rest from being done. */
 static int for_each(struct docker_cmd *d, const struct subcommand *c)
 {
     AUTO_STORE struct store s = STORE_NONE;

@@ -114,8 +114,8 @@ int docker_show_fail(const struct err *e);
 int docker_daemon_fail(const struct err *e); /* as if there were a daemon that says so */
 /* Each value of a list by a template, on a line; takes the list. */
 int docker_print(const char *format, json_t *values);
-/* By -q, --format TEMPLATE, --format 'table TEMPLATE', --format json, or in `usual` columns; takes
- * both. `headers` has the titles of the columns in place of the values of a row. */
+/* Prints as -q, --format TEMPLATE, --format 'table TEMPLATE' or --format json asks for, or in `usual`
+ * columns; takes both objects. `headers` has the titles of the columns in place of a row's values. */
 int docker_print_rows(const struct docker_cmd *d, const char *usual, json_t *headers, json_t *rows);
 /* "5 minutes", in Docker's words; how long ago that was, which is never negative. */
 void docker_duration(uint64_t ns, char out[48]);

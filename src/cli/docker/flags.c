@@ -176,7 +176,7 @@ enum how {
     VALUE, /* msb's own option, with this value; or as `convert` puts it */
     KEEP,  /* a flag for docker*.c */
     WITH,  /* an option for docker*.c */
-    MOOT,  /* a flag that asks for what is the case, or for nothing that a sandbox has */
+    MOOT,  /* a flag for what is so anyway, or for something that a sandbox does not have */
     MOOT1, /* an option of this kind */
     NO,    /* refused: a flag, */
     NO1,   /* ... an option */

@@ -75,7 +75,7 @@ int docker_print(const char *format, json_t *values)
     return r < 0 ? docker_show_fail(&e) : print_text(&b);
 }
 
-/* Of n bytes of UTF-8. */
+/* Width of n bytes of UTF-8. */
 static size_t columns(const char *p, size_t n)
 {
     size_t wide = 0;

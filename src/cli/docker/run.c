@@ -108,7 +108,7 @@ static int add_command(const struct docker_cmd *d, struct strlist *argv)
     return r;
 }
 
-/* Of one that has gone meanwhile, an ID that nobody has. */
+/* A sandbox that is gone by now gets an ID that no other has. */
 static int print_id(const struct docker_cmd *d, const struct store *s, const char *name)
 {
     AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
@@ -128,7 +128,8 @@ static int run_code(int code)
     return code >= EXIT_FAILED && code <= 3 && ui_failed() ? DOCKER_FAILED : code;
 }
 
-/* One that is kept ends with its command, too. (--rm of msb may take a path: not before the image.) */
+/* A container without --rm stops with its command, too. (msb's --rm may take a path: not before the
+ * image.) */
 static int run_attached(struct docker_cmd *d, const char *name, bool passing)
 {
     AUTO_STRLIST struct strlist argv = {0};

@@ -182,7 +182,7 @@ static void check_kernel(struct doctor *d, const char *name, const struct engine
                       "build it with: make kernel-%s", engine->name);
 }
 
-/* Of use only where there are several CPUs to run on. */
+/* This kernel is useful only where there are several CPUs. */
 static void check_smp_kernel(struct doctor *d)
 {
     char path[sizeof(d->assets) + 64];
@@ -423,7 +423,7 @@ static size_t examine(struct doctor *d)
     return failed;
 }
 
-/* What needs root says so; what nobody can fix stays as it is. */
+/* A fix that needs root says so; what cannot be fixed stays as it is. */
 static int fix(struct doctor *d, bool ask, struct err *e)
 {
     int r = doctor_fix(d, ask);

@@ -59,7 +59,7 @@ const char *doctor_container(void)
     return getenv("container");
 }
 
-/* No mount is our root: it is a directory of somebody else's. */
+/* Whether no mount is our root, so that it is a directory in a mount. */
 static bool in_chroot(void)
 {
     AUTO_FCLOSE FILE *f = fopen("/proc/self/mountinfo", "re");

@@ -85,7 +85,7 @@ const struct cmd cmd_downgrade = {
     .summary = "Show how to install an older msb",
     .opts = self_opts,
     .pos = ONE("VERSION", "Version to go back to"),
-    .details = "An older msb can read what a newer one stored, as far as it understands it.",
+    .details = "An older msb can read what a newer one stored, to the extent it knows the format.",
     .examples = "  msb downgrade 0.1.0",
     .run = refuse_run,
 };

@@ -66,7 +66,7 @@ static int print_text(const struct explain_target *t, const struct explain_answe
     return ui_print(&b);
 }
 
-/* By the spec; a sandbox that does not run has resolved nothing. */
+/* Goes by the spec: a sandbox that does not run has resolved nothing. */
 static int explain_stopped(const struct sandbox *sb, const struct explain_target *t,
                            struct explain_answer *ret, struct err *e)
 {

@@ -68,7 +68,7 @@ static bool is_about(const char *which, const struct opt_group *g, const char *n
             g == &guest_group || g == &image_group);
 }
 
-/* Neither files that name files, nor what is about this one command. */
+/* Excludes options that name further files, and those for this one command. */
 static bool is_setting(const struct opt *o)
 {
     static const char *const not [] = {"policy", "replace", "replace-with-timeout",

@@ -322,7 +322,7 @@ static int check_format(const char *source, const char *path, bool *qcow2, struc
     return 0;
 }
 
-/* Of qcow2, what can be read without trusting it: the monitor, in its jail, says what it cannot. */
+/* Checks only what can be read without trusting the file; the monitor, in its jail, refuses the rest. */
 static int check_qcow2(const char *source, const struct parse *p, struct err *e)
 {
     bool root = strcmp(p->option, "root-disk") == 0;
@@ -414,7 +414,7 @@ static int parse_mount(const char *arg, struct parse *p, char *copy, struct err 
     return m->kind == MOUNT_DISK ? check_disk(copy, p, e) : check_kind(option, copy, m, e);
 }
 
-/* Of two bytes; the guest's kernel reads the rest. */
+/* Looks at two bytes only; the guest's kernel reads the rest. */
 static int check_ext4(const char *source, const char *path, struct err *e)
 {
     enum { EXT4_MAGIC_AT = 1024 + 56 };

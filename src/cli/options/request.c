@@ -46,7 +46,7 @@ static int time_option(const struct args *a, const char *name, uint64_t *ms, str
                : 0;
 }
 
-/* Of `create`, a bad number is a usage error. */
+/* A bad number is a usage error. */
 static int numbers(const struct args *a, struct sandbox_request *q, struct err *e)
 {
     struct sandbox_spec *s = &q->spec;
@@ -302,7 +302,7 @@ static int single_options(const struct args *a, struct sandbox_request *q, struc
     return r;
 }
 
-/* What the options say of that which a policy has defaults for. */
+/* Which of the settings that a policy has defaults for were given as options. */
 static unsigned what_was_said(const struct args *a)
 {
     static const struct {

@@ -13,7 +13,7 @@ static const struct opt identity_opts[] = {
     {"hostname", 'H', "NAME", "Host name of the guest (default: derived from the sandbox's name)"},
     {"stop-when-done", 0, NULL, "Stop the sandbox when its last command has ended", OPT_HIDDEN},
     {"max-duration", 0, "TIME", "Stop the sandbox this long after its start"},
-    {"idle-timeout", 0, "TIME", "Stop the sandbox when it has been idle for this long"},
+    {"idle-timeout", 0, "TIME", "Stop the sandbox after it has been idle this long"},
     {"engine", 0, "ENGINE", "Engine that runs the guest's kernel (default: $MSB_ENGINE, else auto)",
      .choices = "auto|kvm|uml|uml-ptrace"},
     {"jail", 0, "JAIL",
@@ -53,7 +53,7 @@ static const struct opt resource_opts[] = {
      "--cpu-placement"},
     {"max-cpus", 0, "N", "CPUs it may grow to while it runs, with 'msb modify --cpus'"},
     {"max-memory", 0, "SIZE",
-     "Memory it may grow to, for inspect and policies; memory changes only at a start"},
+     "Memory it may grow to, for inspect and policies; memory takes effect at the next start"},
     {"thp", 0, "POLICY",
      "Huge pages in the guest, with the kvm engine: always, never, or for programs that ask for "
      "them (default: madvise)",

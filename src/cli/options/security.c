@@ -45,7 +45,7 @@ static const struct opt guest_opts[] = {
 };
 const struct opt_group guest_group = {"Guest settings", guest_opts};
 
-/* Options of Docker's that ask for what is the case anyway are accepted. */
+/* Docker's options for what msb does anyway are accepted. */
 static int security_opt(const char *value, struct spec_security *s, struct err *e)
 {
     bool on = word_among("no-new-privileges|no-new-privileges:true|no-new-privileges=true", value);

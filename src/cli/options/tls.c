@@ -10,7 +10,7 @@
 
 static const struct opt tls_opts[] = {
     {"secret", 0, "NAME@HOST[,...]",
-     "Give the guest a placeholder, which becomes secret NAME on its way to HOST",
+     "Give the guest a placeholder, replaced by secret NAME in requests to HOST",
      OPT_REPEAT | OPT_COMMON},
     {"on-secret-violation", 0, "ACTION",
      "What to do if a placeholder is in the wrong place; it is never sent, and always logged "
@@ -22,7 +22,7 @@ static const struct opt tls_opts[] = {
      OPT_REPEAT},
     {"tls-intercept-ca-cert", 0, "FILE",
      "Certificate authority for the guest to trust, instead of msb's own"},
-    {"tls-intercept-ca-key", 0, "FILE", "Its private key; only you may be able to read it"},
+    {"tls-intercept-ca-key", 0, "FILE", "Its private key; must be readable only by you"},
     {"no-block-quic", 0, NULL,
      "Leave UDP to hosts of --tls-intercept open, where QUIC cannot be intercepted; not with a "
      "secret"},

@@ -112,7 +112,7 @@ static int watch(const struct args *a, uint64_t interval, struct err *e)
     return r;
 }
 
-/* Until its reader is gone, or somebody interrupts it. */
+/* Runs until its reader is gone, or it is interrupted. */
 static int follow(const struct args *a, uint64_t interval, struct err *e)
 {
     struct metrics now = {0}, before = {0};

@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <stdio.h>
 
-/* Of what ended without telling: as if killed, unless its sandbox was stopped in order. */
+/* Exit code of a command whose own is unknown, unless its sandbox was stopped in order. */
 enum { EXIT_KILLED = 128 + SIGKILL };
 
 /* A sandbox that is gone after its command ended is as good as one that has stopped. */

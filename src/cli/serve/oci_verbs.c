@@ -160,7 +160,7 @@ static int set_user(json_t *process, const char *user, struct err *e)
                : 0;
 }
 
-/* To those of the user, no matter which one. */
+/* Adds to the groups of whichever user runs the command. */
 static int add_groups(json_t *process, const struct args *a, struct err *e)
 {
     AUTO_STRLIST struct strlist gids = {0};
@@ -363,7 +363,7 @@ static int start_run(const struct args *a, struct oci_runtime *rt, struct err *e
 VERB(cmd_oci_start, "start", "Start the command of a created container", "  msb oci start c1", NULL,
      start_run);
 
-/* 0: is it there? */
+/* Signal 0 only checks whether the command is running. */
 static int read_signal(const struct args *a, int *ret, struct err *e)
 {
     const char *text = a->n_pos > 1 ? a->pos[1] : "TERM";
@@ -466,7 +466,7 @@ VERB(cmd_oci_events, "events", "Print what a container uses on this host, as JSO
              {"interval", 0, "DURATION", "Time between two lines (default: 5s)"}),
      events_run, .check = events_check);
 
-/* Those of runc's options that there is something for, each where linux.resources has it. */
+/* The options of runc that have an effect here, with their places in linux.resources. */
 static const struct {
     const char *option, *in, *key;
     enum { OF_TEXT, OF_NUMBER, OF_BYTES } kind;

@@ -62,7 +62,7 @@ static int report(const struct args *a, const struct pruned *p)
     return EXIT_OK;
 }
 
-/* Those that a sandbox mounts, running or not, refuse to go (EBUSY), and stay. */
+/* Volumes that a sandbox mounts, running or not, cannot be removed (EBUSY), and stay. */
 static int prune_volumes(const struct store *s, struct pruned *p, struct err *e)
 {
     AUTO_FREE struct volume *list = NULL;
@@ -81,7 +81,7 @@ static int prune_volumes(const struct store *s, struct pruned *p, struct err *e)
     return r;
 }
 
-/* One that was started meanwhile cannot be removed, either. */
+/* A sandbox that has been started since cannot be removed, either. */
 static int prune_sandboxes(const struct store *s, struct pruned *p, struct err *e)
 {
     struct sandbox *list = NULL;

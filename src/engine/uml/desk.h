@@ -23,15 +23,15 @@
 
 struct desk;
 
-/* To a question: an error, or a result in the place of the call, or that the call may be made. */
+/* The answer to a question: an error, a result instead of the call, or that the call may be made. */
 struct answer {
     int code;
     bool instead;
     uint64_t result;
 };
 
-/* In the current directory, which is empty and nobody else's: makes what will be handed out, and
- * the sockets on which the devices are served. stubs: how many processes it may have at once. */
+/* Makes what will be handed out, and the sockets of the devices, in the current directory, which is empty
+ * and private. stubs: how many processes the kernel may have at once. */
 int desk_open(struct desk **ret, const struct engine_params *p, size_t stubs, int *listen_fd,
               struct err *e);
 /* Descriptors that it needs, for process_close_others(). */

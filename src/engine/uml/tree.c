@@ -54,8 +54,8 @@ enum {
     KERNEL_FD = 3, /* the number that its file gets */
     NET_STACK = 16 * 1024,
     HUGE_PAGE = 2 * 1024 * 1024,
-    /* Of these, a boot uses so many behind the kernel's image, and the first one of its page structures
-     * (kernel/README.md). */
+    /* Huge pages that a boot uses behind the kernel's image, besides the first one of its page
+     * structures (kernel/README.md). */
     BOOT_PAGES = 4,
     PAGE = 4096,
     PAGE_STRUCTURE = 64,
@@ -162,7 +162,7 @@ static int tree_set_limits(const struct engine_params *p, bool floating, struct 
         {RLIMIT_DATA, DATA_MAX},
         {RLIMIT_STACK, STACK_MAX},
         {RLIMIT_AS, addresses_min + ADDRESSES_MEMORIES * p->memory_bytes},
-        /* If nobody can be asked where the heap is, there is a hole of that size. */
+        /* Without a warden to ask where the heap is, the file has a hole of that size. */
         {RLIMIT_FSIZE, p->memory_bytes + TMPFS_SLACK + (floating ? HEAP_GAP_MAX : 0)},
         {RLIMIT_NOFILE, processes + OTHER_FILES},
         {RLIMIT_NPROC, processes},
@@ -250,15 +250,15 @@ static int make_memory(const struct engine_params *p, struct start *s, struct er
 
 /* --- the jail --- */
 
-/* A network namespace takes the host as long as all the rest of the jail. So it is made meanwhile, by a
- * process that shares our memory and files, and whose socket leads to it. */
+/* A network namespace takes the host as long as all the rest of the jail. So it is made at the same
+ * time, by a process that shares our memory and files; `ns` is a socket in it, which leads to it. */
 struct net_maker {
     pid_t pid;
     int ns; /* or -errno */
     _Alignas(16) char stack[NET_STACK];
 };
 
-/* Without errno, which whoever makes the rest of the jail uses meanwhile. */
+/* Does not touch errno, which the process that makes the rest of the jail is using. */
 static long raw_call(long number, long a, long b, long c)
 {
     long r;

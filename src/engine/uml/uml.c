@@ -77,7 +77,7 @@ static void build_cmdline(struct cmdline *c, const struct engine_params *p, bool
     } else if (use_seccomp && p->cpu >= 0 && p->spread && !p->reduced) {
         add_arg(c, "spread");
     }
-    /* Before, yielding put off a task's turn without limit (kernel/patches/35-um-yield.patch). */
+    /* Older kernels do not preempt a task that has yielded often (kernel/patches/35-um-yield.patch). */
     if (use_seccomp && uml_host_is_at_least(6, 18, 3))
         add_arg(c, "yield");
     add_arg(c, "uml_dir=/tmp");

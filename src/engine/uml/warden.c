@@ -81,8 +81,8 @@ static int judge_exec(struct warden *w, pid_t pid)
     return 0;
 }
 
-/* Moves a process of the tree (0: who asks) to the CPU of the host that belongs to one of the
- * kernel's. Without a namespace of processes, it could name anybody's. */
+/* Moves a process of the tree (0: the caller) to the host's CPU that belongs to one of the kernel's.
+ * Without a PID namespace, the kernel could name any process of the host. */
 static struct answer place(const struct warden *w, const struct seccomp_notif *q)
 {
     pid_t pid = (pid_t)q->data.args[0];
@@ -124,7 +124,7 @@ static struct answer judge(struct warden *w, const struct seccomp_notif *q)
     }
 }
 
-/* Waits for a question and answers it; false when nobody is left who could ask. */
+/* Waits for a question and answers it; false when no process is left to ask one. */
 static bool answer(struct warden *w)
 {
     union {
@@ -138,14 +138,14 @@ static bool answer(struct warden *w)
     memset(&req, 0, sizeof(req)); /* the host insists */
     memset(&resp, 0, sizeof(resp));
     if (ioctl(w->listener, SECCOMP_IOCTL_NOTIF_RECV, &req) < 0)
-        return errno == EINTR || errno == ENOENT; /* we were interrupted, or who asked was */
+        return errno == EINTR || errno == ENOENT; /* we were interrupted, or the caller was */
     struct answer a = judge(w, &req.msg);
     resp.msg.id = req.msg.id;
     resp.msg.error = -a.code;
     resp.msg.val = (int64_t)a.result;
     resp.msg.flags = a.code || a.instead ? 0 : SECCOMP_USER_NOTIF_FLAG_CONTINUE;
     while (ioctl(w->listener, SECCOMP_IOCTL_NOTIF_SEND, &resp) < 0 && errno == EINTR)
-        ; /* any other error: it has died meanwhile */
+        ; /* any other error: the caller has died */
     return true;
 }
 

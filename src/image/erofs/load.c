@@ -24,7 +24,7 @@
 
 enum { CACHE_UNIT = 64 << 10, CACHE_UNITS = 16 };
 
-/* Of an inode that may be met again. */
+/* Remembers an inode that may be met again. */
 struct note {
     uint64_t nid;
     struct tree_inode *ino;

@@ -76,7 +76,7 @@ int erofs_out_flush(struct erofs_out *o)
     return r;
 }
 
-/* What is large is written from where it is. */
+/* Large data is written without copying it to the buffer. */
 static int write_directly(struct erofs_out *o, const uint8_t *p, size_t n)
 {
     int r = erofs_out_flush(o);

@@ -120,7 +120,7 @@ static int read_labels(const json_t *o, char ***ret, struct err *e)
     return 0;
 }
 
-/* Nothing can be done with a variable that has no name or no value. */
+/* Variables without a name or a '=' are ignored. */
 static bool is_variable(const char *s)
 {
     return *s != '=' && strchr(s, '=');

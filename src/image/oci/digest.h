@@ -23,14 +23,14 @@ int digest_parse(const char *text, struct digest *ret, struct err *e);
 void digest_text(const struct digest *d, char text[DIGEST_TEXT_SIZE]);
 void digest_hex(const struct digest *d, char hex[DIGEST_HEX_SIZE]);
 bool digest_equal(const struct digest *a, const struct digest *b);
-/* Of bytes in memory. */
+/* The digest of bytes in memory. */
 struct digest digest_of(const void *p, size_t n);
 void digest_hex_of(const void *p, size_t n, char hex[DIGEST_HEX_SIZE]);
-/* Of what a file has from its offset on. */
+/* The digest of a file from its offset on. */
 int digest_of_fd(int fd, struct digest *ret);
 int digest_hex_of_fd(int fd, char hex[DIGEST_HEX_SIZE]);
 
-/* Of bytes as they pass. Holds nothing that would have to be released. */
+/* The digest of bytes as they pass. Holds nothing that has to be released. */
 struct hasher {
     SHA256_CTX ctx;
 };

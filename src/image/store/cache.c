@@ -85,7 +85,7 @@ int cache_open_image(const struct cache *c, const char *hex)
     AUTO_CLOSE int fd = openat(c->images_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return -errno;
-    /* Rename makes images whole; one that is not was cut by something else, and is made anew. */
+    /* Images appear whole, by rename; one that is not was cut by something else, and is made again. */
     if (cache_check_image(fd, 0, &size) < 0)
         return -ENOENT;
     return steal_fd(&fd);
