@@ -253,6 +253,12 @@ static int set_memory(struct container_config *c, const char *value)
     return 0;
 }
 
+/* One with a slash has the prefix of a domain, which may be called msb.example. */
+static bool is_ours(const char *key)
+{
+    return strncmp(key, "msb.", 4) == 0 && !strchr(key, '/');
+}
+
 int container_config_read_annotations(struct container_config *c, struct err *e)
 {
     static const struct {
@@ -267,7 +273,7 @@ int container_config_read_annotations(struct container_config *c, struct err *e)
         size_t i = 0;
         if (!value)
             return err_set(e, EINVAL, "annotations: %.64s is not a string", key);
-        if (strncmp(key, "msb.", 4) != 0)
+        if (!is_ours(key))
             continue;
         while (i < ARRAY_LEN(known) && strcmp(key, known[i].key) != 0)
             i++;

@@ -799,7 +799,7 @@ def test_what_the_specification_demands(rt, tmp_path):
     assert "config.json" in rt("create", "--bundle", tmp_path, "c", check=1).err
     # What is unknown is ignored; what changes later is not looked at; what it did not make stays.
     bundle = rt.bundle({**sh("echo first; cd /dev; ls -d fd stdin stdout stderr null zero full random urandom tty ptmx pts "
-                             "shm; readlink fd; readlink stdin"), "unknown": 1}, unknown={"a": 1}, annotations={"unknown.key": "v"})
+                             "shm; readlink fd; readlink stdin"), "unknown": 1}, unknown={"a": 1}, annotations={"unknown.key": "v", "msb.example/size": "large"})
     out = rt.dir / "musts.out"
     with open(out, "wb") as f:
         rt("create", "--bundle", bundle, "--pid-file", rt.dir / "musts.pid", "musts", stdout=f, stderr=f)

@@ -84,8 +84,8 @@ def handler(name, binary):
     return f"""
 [{key}]
   runtime_type = "io.containerd.runc.v2"
-  pod_annotations = ["msb.*"]
-  container_annotations = ["msb.*"]
+  pod_annotations = ["msb.*", "msb.*/*"]
+  container_annotations = ["msb.*", "msb.*/*"]
   [{key}.options]
     BinaryName = "{binary}"
 """
