@@ -53,6 +53,8 @@ json_t *container_config_state(const struct container_config *c);
 int container_config_read_security(struct container_config *c, struct err *e);
 /* `mounts`, as shares and tmpfs of the spec. */
 int container_config_read_mounts(struct container_config *c, struct err *e);
+/* The options of a mount that have an effect, for `features`. NULL: out of memory. */
+json_t *container_config_mount_options(void);
 /* Whether it is a pod, or in one. */
 void container_config_read_pod(struct container_config *c);
 /* annotations msb.*: settings of the sandbox. */

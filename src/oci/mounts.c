@@ -16,6 +16,25 @@
 
 /* --- options --------------------------------------------------------------------------------- */
 
+static const struct {
+    const char *word;
+    uint32_t set, clear;
+} words[] = {
+    {"ro", PROTO_MOUNT_RO, 0},       {"rro", PROTO_MOUNT_RO, 0},
+    {"rw", 0, PROTO_MOUNT_RO},       {"noexec", PROTO_MOUNT_NOEXEC, 0},
+    {"exec", 0, PROTO_MOUNT_NOEXEC}, {"nosuid", PROTO_MOUNT_NOSUID, 0},
+    {"suid", 0, PROTO_MOUNT_NOSUID}, {"nodev", PROTO_MOUNT_NODEV, 0},
+    {"dev", 0, PROTO_MOUNT_NODEV},
+};
+
+json_t *container_config_mount_options(void)
+{
+    json_t *list = json_pack("[s, s, s, s, s, s]", "bind", "rbind", "size", "mode", "uid", "gid");
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        json_add(&list, json_string(words[i].word));
+    return list;
+}
+
 struct mount_options {
     uint32_t bits; /* enum proto_mount_option */
     bool bind;
@@ -40,16 +59,6 @@ static int read_number(const char *s, const char *key, int base, uint32_t most, 
  * of the host, or are what it gets anyway. */
 static int read_options(const json_t *m, const char *where, struct mount_options *o, struct err *e)
 {
-    static const struct {
-        const char *word;
-        uint32_t set, clear;
-    } words[] = {
-        {"ro", PROTO_MOUNT_RO, 0},       {"rro", PROTO_MOUNT_RO, 0},
-        {"rw", 0, PROTO_MOUNT_RO},       {"noexec", PROTO_MOUNT_NOEXEC, 0},
-        {"exec", 0, PROTO_MOUNT_NOEXEC}, {"nosuid", PROTO_MOUNT_NOSUID, 0},
-        {"suid", 0, PROTO_MOUNT_NOSUID}, {"nodev", PROTO_MOUNT_NODEV, 0},
-        {"dev", 0, PROTO_MOUNT_NODEV},
-    };
     const json_t *v;
     size_t i;
     json_array_foreach(json_object_get(m, "options"), i, v)

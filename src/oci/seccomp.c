@@ -1,6 +1,7 @@
 #include "oci/seccomp.h"
 
 #include "util/cleanup.h"
+#include "util/json.h"
 
 #include <asm/unistd.h>
 #include <errno.h>
@@ -59,31 +60,32 @@ static int number_of(const char *name)
     return found && system_calls[i].number < NUMBERS ? system_calls[i].number : -1;
 }
 
+static const struct {
+    const char *name;
+    uint32_t answer;
+    bool code; /* it comes with a number */
+} actions[] = {
+    {"SCMP_ACT_ALLOW", SECCOMP_RET_ALLOW, false},
+    {"SCMP_ACT_ERRNO", SECCOMP_RET_ERRNO, true},
+    {"SCMP_ACT_TRACE", SECCOMP_RET_TRACE, true},
+    {"SCMP_ACT_LOG", SECCOMP_RET_LOG, false},
+    {"SCMP_ACT_TRAP", SECCOMP_RET_TRAP, false},
+    {"SCMP_ACT_KILL", SECCOMP_RET_KILL_THREAD, false},
+    {"SCMP_ACT_KILL_THREAD", SECCOMP_RET_KILL_THREAD, false},
+    {"SCMP_ACT_KILL_PROCESS", SECCOMP_RET_KILL_PROCESS, false},
+};
+
 static int read_action(const json_t *from, const char *key, const char *code_key, uint32_t *ret,
                        struct err *e)
 {
-    static const struct {
-        const char *name;
-        uint32_t answer;
-        bool code; /* it comes with a number */
-    } all[] = {
-        {"SCMP_ACT_ALLOW", SECCOMP_RET_ALLOW, false},
-        {"SCMP_ACT_ERRNO", SECCOMP_RET_ERRNO, true},
-        {"SCMP_ACT_TRACE", SECCOMP_RET_TRACE, true},
-        {"SCMP_ACT_LOG", SECCOMP_RET_LOG, false},
-        {"SCMP_ACT_TRAP", SECCOMP_RET_TRAP, false},
-        {"SCMP_ACT_KILL", SECCOMP_RET_KILL_THREAD, false},
-        {"SCMP_ACT_KILL_THREAD", SECCOMP_RET_KILL_THREAD, false},
-        {"SCMP_ACT_KILL_PROCESS", SECCOMP_RET_KILL_PROCESS, false},
-    };
     const char *name = json_string_value(json_object_get(from, key));
     const json_t *code = json_object_get(from, code_key);
     double number = json_is_number(code) ? json_number_value(code) : EPERM;
-    for (size_t i = 0; name && i < ARRAY_LEN(all); i++)
-        if (strcmp(name, all[i].name) == 0) {
+    for (size_t i = 0; name && i < ARRAY_LEN(actions); i++)
+        if (strcmp(name, actions[i].name) == 0) {
             if (!(number >= 0 && number <= SECCOMP_RET_DATA))
                 return err_set(e, EINVAL, "linux.seccomp: %s is not an error number", code_key);
-            *ret = all[i].answer | (all[i].code ? (uint32_t)number : 0);
+            *ret = actions[i].answer | (actions[i].code ? (uint32_t)number : 0);
             return 0;
         }
     return err_set(e, ENOTSUP, "linux.seccomp: %s '%.64s' is not supported", key, name ? name : "");
@@ -202,16 +204,17 @@ static uint64_t value_of(const json_t *arg, const char *key)
     return v >= 18446744073709551615.0 ? UINT64_MAX : v > 0 ? (uint64_t)v : 0;
 }
 
+enum { EQ, NE, MASKED, GT, GE, LT, LE };
+static const char *const ops[] = {
+    [EQ] = "SCMP_CMP_EQ", [NE] = "SCMP_CMP_NE", [MASKED] = "SCMP_CMP_MASKED_EQ",
+    [GT] = "SCMP_CMP_GT", [GE] = "SCMP_CMP_GE", [LT] = "SCMP_CMP_LT",
+    [LE] = "SCMP_CMP_LE",
+};
+
 /* One condition: what follows is reached if it is met, and FAIL if it is not. Arguments have 64 bits,
  * a comparison 32: the upper half decides, and if it does not, the lower. */
 static int emit_condition(struct program *g, const json_t *arg, struct err *e)
 {
-    enum { EQ, NE, MASKED, GT, GE, LT, LE };
-    static const char *const ops[] = {
-        [EQ] = "SCMP_CMP_EQ", [NE] = "SCMP_CMP_NE", [MASKED] = "SCMP_CMP_MASKED_EQ",
-        [GT] = "SCMP_CMP_GT", [GE] = "SCMP_CMP_GE", [LT] = "SCMP_CMP_LT",
-        [LE] = "SCMP_CMP_LE",
-    };
     const char *name = json_string_value(json_object_get(arg, "op"));
     double index = json_number_value(json_object_get(arg, "index"));
     uint64_t value = value_of(arg, "value"), mask = UINT64_MAX;
@@ -324,6 +327,17 @@ static int emit_all(struct program *g, const struct profile *p, struct err *e)
     if (r == 0 && g->full)
         r = err_set(e, E2BIG, "linux.seccomp: the profile is too large");
     return r;
+}
+
+json_t *seccomp_features(void)
+{
+    json_t *names = json_array(), *operators = json_array();
+    for (size_t i = 0; i < ARRAY_LEN(actions); i++)
+        json_add(&names, json_string(actions[i].name));
+    for (size_t i = 0; i < ARRAY_LEN(ops); i++)
+        json_add(&operators, json_string(ops[i]));
+    return json_pack("{s:b, s:o, s:o, s:[s]}", "enabled", 1, "actions", names, "operators",
+                     operators, "archs", "SCMP_ARCH_X86_64");
 }
 
 int seccomp_compile(const json_t *seccomp, void **ret, size_t *size, struct err *e)

@@ -15,3 +15,5 @@
 
 /* *ret becomes struct sock_filter[], *size bytes, to be freed; NULL: there is nothing to filter. */
 int seccomp_compile(const json_t *seccomp, void **ret, size_t *size, struct err *e);
+/* What it can do, for `features`. NULL: out of memory. */
+json_t *seccomp_features(void);

@@ -816,7 +816,13 @@ def test_what_the_specification_demands(rt, tmp_path):
 def test_about_itself(rt, tmp_path):
     lines = rt("--version").out.splitlines()
     assert len(lines) == 3 and lines[0].startswith("msb-runtime version ") and lines[2].startswith("spec: 1.")
-    assert "createRuntime" in json.loads(rt("features").out)["hooks"]
+    features = json.loads(rt("features").out)
+    assert "createRuntime" in features["hooks"] and features["linux"]["cgroup"]["systemd"]
+    assert {"rbind", "rro", "ro", "nodev", "size", "mode", "uid", "gid"} <= set(features["mountOptions"])
+    seccomp = features["linux"]["seccomp"]
+    assert seccomp["enabled"] and seccomp["archs"] == ["SCMP_ARCH_X86_64"]
+    assert "SCMP_ACT_ERRNO" in seccomp["actions"] and "SCMP_ACT_NOTIFY" not in seccomp["actions"]
+    assert "SCMP_CMP_MASKED_EQ" in seccomp["operators"] and len(seccomp["operators"]) == 7
     rt("spec", "--bundle", tmp_path)
     make_root(tmp_path / "rootfs")
     config = json.loads((tmp_path / "config.json").read_text())

@@ -4,6 +4,8 @@
 
 #include "cli/core/ui.h"
 #include "cli/core/verbs.h"
+#include "oci/config.h"
+#include "oci/seccomp.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 
@@ -49,16 +51,14 @@ static int globals_run(const struct args *a)
 
 static int features_run(const struct args *a)
 {
-    return ui_print_json(
-        json_pack("{s:s, s:s, s:[s, s, s, s, s, s], s:[s, s, s, s, s, s, s, s, s, s], s:{s:[s, s, "
-                  "s, s, s, s], "
-                  "s:{s:b, s:b, s:b, s:b}, s:{s:b}}, s:{s:s}}",
-                  "ociVersionMin", "1.0.0", "ociVersionMax", OCI_VERSION, "hooks", "prestart",
-                  "createRuntime", "createContainer", "startContainer", "poststart", "poststop",
-                  "mountOptions", "bind", "rbind", "ro", "rw", "noexec", "exec", "nosuid", "suid",
-                  "nodev", "dev", "linux", "namespaces", "cgroup", "ipc", "mount", "network", "pid",
-                  "uts", "cgroup", "v1", 1, "v2", 1, "systemd", 0, "systemdUser", 0, "seccomp",
-                  "enabled", 0, "annotations", "msb.version", MSB_VERSION));
+    return ui_print_json(json_pack(
+        "{s:s, s:s, s:[s, s, s, s, s, s], s:o, s:{s:[s, s, s, s, s, s], s:{s:b, s:b, s:b, s:b}, "
+        "s:o}, s:{s:s}}",
+        "ociVersionMin", "1.0.0", "ociVersionMax", OCI_VERSION, "hooks", "prestart",
+        "createRuntime", "createContainer", "startContainer", "poststart", "poststop",
+        "mountOptions", container_config_mount_options(), "linux", "namespaces", "cgroup", "ipc",
+        "mount", "network", "pid", "uts", "cgroup", "v1", 1, "v2", 1, "systemd", 1, "systemdUser",
+        0, "seccomp", seccomp_features(), "annotations", "msb.version", MSB_VERSION));
 }
 
 const struct cmd cmd_oci_features = {
