@@ -27,7 +27,7 @@ enum {
 
 /* A flag of a later version of the protocol than the header's. */
 #define INIT_DIRECT_IO_ALLOW_MMAP (1ULL << 36)
-/* A flag of our own kernel (kernel/patches/59-fuse-last-name.patch): see given_up() in names.c. */
+/* A flag of our own kernel (kernel/patches/all/59-fuse-last-name.patch): see given_up() in names.c. */
 #define INIT_GIVES_UP (1ULL << 62)
 
 #define AUTO_NS 100000000ULL

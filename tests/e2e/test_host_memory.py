@@ -81,7 +81,7 @@ def test_processes_are_limited_by_memory(msb, attacks):
 
 
 def test_a_boot_takes_few_huge_pages(msb):
-    """Each page that it touches may cost 2 MiB of the host's memory, so they lie close together (kernel/patches/60)."""
+    """Each page that it touches may cost 2 MiB of the host's memory, so they lie close together (kernel/patches/uml/60)."""
     msb.create("box", "--engine", "uml", "-m", "512M")
     assert file_kib(processes.tree(msb.monitor_pid("box"))) < 16 << 10
 

@@ -31,7 +31,7 @@ WORKERS = 8
 MEMORY = "64M"
 # What a monitor may grow by, whatever the number of commands: buffers that stay, fragmentation.
 GROWTH_KIB = 1024
-# Processes that a user-mode kernel keeps for the next command, at most (kernel/patches/30-um-stub-pool.patch).
+# Processes that a user-mode kernel keeps for the next command, at most (kernel/patches/uml/30-um-stub-pool.patch).
 KEPT_STUBS = 16
 
 HOSTILE = """
