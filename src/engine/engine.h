@@ -28,6 +28,12 @@
 
 enum { ENGINE_DEVICES_MAX = 19 /* as many pins as an I/O APIC has for them */ };
 
+/* The largest memory for which a guest's kernel sizes its tables of files by itself, as they are
+ * cleared at boot: entries for names and for inodes. */
+#define ENGINE_TABLES_MEMORY (2ULL << 30)
+#define ENGINE_TABLE_NAMES (ENGINE_TABLES_MEMORY >> 13)
+#define ENGINE_TABLE_INODES (ENGINE_TABLES_MEMORY >> 14)
+
 struct engine_device {
     struct virtio_dev *dev;            /* NULL: another process serves it */
     struct loop *loop;                 /* its thread serves the device, or connects to its server */

@@ -362,10 +362,13 @@ static void test_cmdline(void **state)
     assert_non_null(strstr(line, " init=/init "));
     assert_non_null(strstr(line, " virtio_mmio.device=4K@0xd0000000:5 "));
     assert_non_null(strstr(line, " virtio_mmio.device=4K@0xd0001000:6"));
+    assert_null(strstr(line, "hash_entries"));
+    p.memory_bytes = 4ULL << 30;
     p.verbose = true;
     p.n_devices = ENGINE_DEVICES_MAX;
     assert_int_equal(kvm_cmdline(line, sizeof(line), &p), 0);
     assert_non_null(strstr(line, "loglevel=7 "));
+    assert_non_null(strstr(line, " dhash_entries=262144 ihash_entries=131072 "));
     char small[32];
     assert_int_equal(kvm_cmdline(small, sizeof(small), &p), -E2BIG);
 }
