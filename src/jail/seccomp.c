@@ -1,6 +1,7 @@
 #include "jail/seccomp.h"
 
 #include "util/cleanup.h"
+#include "util/kernel.h"
 #include "util/newer.h"
 
 #include <errno.h>
@@ -296,6 +297,7 @@ struct profile {
         size_t n;
     } rules[RULE_SETS_MAX];
     uint32_t deny;
+    bool yields;          /* sched_yield() is allowed where it does no harm (util/kernel.h) */
     bool supervised_only; /* without a supervisor it would allow too much */
 };
 #define LIST(l) .list = (l), .n = ARRAY_LEN(l)
@@ -321,22 +323,23 @@ static const struct profile profiles[] = {
     /* ERRNO: calls of guest processes pass this filter as well as their stub's own, and only a
      * weaker verdict lets that one trap them. */
     [SECCOMP_UML] = {LIST(syscalls_uml), RULES(SET(uml_rules), SET(uml_own_rules)),
-                     .deny = SECCOMP_RET_ERRNO | ENOSYS},
+                     .deny = SECCOMP_RET_ERRNO | ENOSYS, .yields = true},
     [SECCOMP_UML_FLOATING] = {LIST(syscalls_uml),
                               RULES(SET(uml_rules), SET(uml_own_rules), SET(uml_floating_rules)),
-                              .deny = SECCOMP_RET_ERRNO | ENOSYS},
+                              .deny = SECCOMP_RET_ERRNO | ENOSYS, .yields = true},
     [SECCOMP_UML_SMP] = {LIST(syscalls_uml),
                          RULES(SET(uml_rules), SET(uml_own_rules), SET(uml_smp_rules)),
-                         .deny = SECCOMP_RET_ERRNO | ENOSYS},
+                         .deny = SECCOMP_RET_ERRNO | ENOSYS, .yields = true},
     [SECCOMP_UML_SMP_FLOATING] = {LIST(syscalls_uml),
                                   RULES(SET(uml_rules), SET(uml_own_rules), SET(uml_smp_rules),
                                         SET(uml_floating_rules)),
-                                  .deny = SECCOMP_RET_ERRNO | ENOSYS},
+                                  .deny = SECCOMP_RET_ERRNO | ENOSYS, .yields = true},
     [SECCOMP_UML_REDUCED] = {LIST(syscalls_uml), RULES(SET(uml_rules), SET(uml_reduced_rules)),
-                             .deny = SECCOMP_RET_ERRNO | ENOSYS, .supervised_only = true},
+                             .deny = SECCOMP_RET_ERRNO | ENOSYS, .yields = true,
+                             .supervised_only = true},
     [SECCOMP_UML_PTRACE] = {LIST(syscalls_uml), MORE(syscalls_uml_ptrace),
                             RULES(SET(uml_rules), SET(uml_own_rules), SET(uml_ptrace_rules)),
-                            .deny = SECCOMP_RET_ERRNO | ENOSYS},
+                            .deny = SECCOMP_RET_ERRNO | ENOSYS, .yields = true},
     [SECCOMP_FS] = {LIST(syscalls_fs), RULES(SET(fs_rules), SET(fs_no_owners_rules)),
                     .deny = SECCOMP_RET_KILL_PROCESS},
     [SECCOMP_FS_OWNERS] = {LIST(syscalls_fs), MORE(syscalls_fs_owners), RULES(SET(fs_rules)),
@@ -388,6 +391,8 @@ static int build(struct program *p, const struct profile *pr, bool supervised)
             emit_rule(p, &pr->rules[k].rule[i], supervised);
     emit_list(p, pr, pr->list, pr->n);
     emit_list(p, pr, pr->more, pr->n_more);
+    if (pr->yields && kernel_yields_fairly())
+        emit_list(p, pr, &(int){__NR_sched_yield}, 1);
     emit(p, BPF_RET | BPF_K, 0, 0, pr->deny);
     return p->n <= FILTER_MAX ? 0 : -E2BIG;
 }

@@ -6,6 +6,7 @@
 #include "jail/seccomp.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
+#include "util/kernel.h"
 #include "util/process.h"
 #include "util/sock.h"
 
@@ -28,7 +29,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -103,23 +103,10 @@ static int fill_root(const struct engine_params *p, struct err *e)
     return r < 0 ? err_sys(e, -r, "cannot fill the kernel's root") : 0;
 }
 
-bool uml_host_is_at_least(int major, int minor, int patch)
-{
-    struct utsname u;
-    const int wants[] = {major, minor, patch};
-    int has[] = {0, 0, 0};
-    if (uname(&u) < 0 || sscanf(u.release, "%d.%d.%d", &has[0], &has[1], &has[2]) < 2)
-        return false;
-    for (size_t i = 0; i < ARRAY_LEN(has); i++)
-        if (has[i] != wants[i])
-            return has[i] > wants[i];
-    return true;
-}
-
 /* Whether RLIMIT_NPROC counts what is in our user namespace, not all that our user runs. */
 static bool counts_by_namespace(void)
 {
-    return uml_host_is_at_least(5, 14, 0);
+    return kernel_is_at_least(5, 14, 0);
 }
 
 /* The kernel maps guest memory at a fixed address, behind its heap. By itself it would disable
@@ -288,13 +275,16 @@ static void start_net(struct net_maker *m)
         m->ns = -errno;
 }
 
+/* A container around us may refuse setns(), but not unshare(). */
 static int enter_net(struct net_maker *m, struct err *e)
 {
     if (m->pid > 0)
         (void)process_wait(m->pid);
-    int r = m->ns < 0 ? m->ns : setns(m->ns, CLONE_NEWNET) < 0 ? -errno : 0;
+    bool entered = m->ns >= 0 && setns(m->ns, CLONE_NEWNET) == 0;
     close_fd(&m->ns);
-    return r < 0 ? err_sys(e, -r, "cannot make the kernel's network namespace") : 0;
+    if (!entered && unshare(CLONE_NEWNET) < 0)
+        return err_sys(e, errno, "cannot make the kernel's network namespace");
+    return 0;
 }
 
 static int enter_jail(const struct engine_params *p, struct start *s, int *listen_fd, struct err *e)
@@ -566,7 +556,7 @@ int uml_tree_start(struct uml_tree *t, const struct engine_params *p, char *cons
 /* System calls of a user-mode kernel and its stubs: found with strace over boots, workloads and
  * power-offs, then confirmed one by one under this filter (kernel/README.md).
  *
- * #syscalls:uml read write openat close lseek munmap mprotect brk poll futex sched_yield
+ * #syscalls:uml read write openat close lseek munmap mprotect brk poll futex
  * newfstatat statfs mkdir unlink rmdir getdents64 uname
  * rt_sigaction rt_sigprocmask rt_sigreturn sigaltstack signalfd4 restart_syscall
  * getpid gettid kill wait4 exit exit_group arch_prctl set_tid_address
@@ -574,9 +564,10 @@ int uml_tree_start(struct uml_tree *t, const struct engine_params *p, char *cons
  * timer_create timer_settime clock_gettime getrandom
  *
  * clone, dup2, execveat, fchmod, fcntl, mmap, prctl, prlimit64, seccomp, socket and socketpair are
- * allowed with certain arguments (jail/seccomp.c), as is sched_setaffinity, and tgkill where there are
- * several CPUs. No memfd_create: the kernel then keeps its stubs' program in its tmpfs, the size of
- * which is limited.
+ * allowed with certain arguments (jail/seccomp.c), as is sched_setaffinity; tgkill where there are
+ * several CPUs, and sched_yield on hosts where it does no harm. No memfd_create: the kernel then
+ * keeps its stubs' program in its tmpfs, the size of which is limited.
+ *
  * Only where guest processes are traced instead of filtered:
  *
  * #syscalls:uml_ptrace ptrace getppid

@@ -30,5 +30,3 @@ struct uml_tree {
 int uml_tree_start(struct uml_tree *t, const struct engine_params *p, char *const argv[],
                    bool traced, struct err *e);
 void uml_device_path(size_t i, char out[16]);
-/* Whether this host's kernel has at least that version, as it says. */
-bool uml_host_is_at_least(int major, int minor, int patch);

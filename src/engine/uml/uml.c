@@ -4,6 +4,7 @@
 #include "engine/uml/warden.h"
 
 #include "util/cleanup.h"
+#include "util/kernel.h"
 #include "util/sock.h"
 #include "virtio/vhost_user.h"
 
@@ -21,9 +22,6 @@
 /* #syscalls:monitor read close wait4 pidfd_send_signal epoll_ctl */
 
 enum { CONSOLE_CHUNK = 4096 };
-
-/* The largest memory for which the kernel may size its tables of files by itself. */
-static const uint64_t tables_for = 2ULL << 30;
 
 struct engine {
     struct loop *loop;
@@ -77,8 +75,7 @@ static void build_cmdline(struct cmdline *c, const struct engine_params *p, bool
     } else if (use_seccomp && p->cpu >= 0 && p->spread && !p->reduced) {
         add_arg(c, "spread");
     }
-    /* Older kernels do not preempt a task that has yielded often (kernel/patches/35-um-yield.patch). */
-    if (use_seccomp && uml_host_is_at_least(6, 18, 3))
+    if (use_seccomp && kernel_yields_fairly()) /* kernel/patches/uml/35-um-yield.patch */
         add_arg(c, "yield");
     add_arg(c, "uml_dir=/tmp");
     if (p->reduced) /* there is no directory where it could look for a name that is free */
@@ -96,9 +93,9 @@ static void build_cmdline(struct cmdline *c, const struct engine_params *p, bool
     add_arg(c, "dummy.numdummies=0");
     add_arg(c, "zram.num_devices=0");
     add_arg(c, "nf_conntrack.hashsize=4096");
-    if (p->memory_bytes > tables_for) {
-        add_arg(c, "dhash_entries=%" PRIu64, tables_for >> 13);
-        add_arg(c, "ihash_entries=%" PRIu64, tables_for >> 14);
+    if (p->memory_bytes > ENGINE_TABLES_MEMORY) {
+        add_arg(c, "dhash_entries=%llu", ENGINE_TABLE_NAMES);
+        add_arg(c, "ihash_entries=%llu", ENGINE_TABLE_INODES);
     }
     for (size_t i = 0; i < p->n_devices; i++) {
         char path[16];
