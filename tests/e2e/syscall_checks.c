@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <cpuid.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,6 +36,7 @@ enum {
     XHEADER = 512,
     X87_LAST = 6,
     MXCSR = 24,
+    SOFTWARE = 464, /* how a signal frame is marked */
 };
 
 #define STATUS_FLAGS 0x8d5 /* CF PF AF ZF SF OF */
@@ -306,13 +308,84 @@ static void steps(void)
     printf("exit %d\n", WEXITSTATUS(status));
 }
 
+/* --- signal frames ------------------------------------------------------------------------------ */
+
+static sigjmp_buf refused;
+static void (*edit_frame)(ucontext_t *uc);
+static _Alignas(64) unsigned char bare[2 * XHEADER];
+
+static void bad_mxcsr(ucontext_t *uc)
+{
+    uc->uc_mcontext.fpregs->mxcsr = UINT32_MAX;
+}
+
+static void bad_features(ucontext_t *uc)
+{
+    ((unsigned char *)uc->uc_mcontext.fpregs)[XHEADER + 7] = 0x10;
+}
+
+/* Only the FXSAVE area counts, and what is behind it is anything. */
+static void no_marks(ucontext_t *uc)
+{
+    struct _libc_fpstate *fp = (struct _libc_fpstate *)bare;
+    memset(bare, 0xff, sizeof(bare));
+    *fp = *uc->uc_mcontext.fpregs;
+    memset((unsigned char *)fp + SOFTWARE, 0, XHEADER - SOFTWARE);
+    fp->_xmm[7].element[0] = 4711;
+    uc->uc_mcontext.fpregs = fp;
+}
+
+static void on_edit(int sig, siginfo_t *info, void *uc)
+{
+    edit_frame(uc);
+}
+
+static void on_refused(int sig)
+{
+    siglongjmp(refused, 1);
+}
+
+static void return_from(const char *name, void (*edit)(ucontext_t *uc))
+{
+    static char stack[AREA];
+    struct sigaction edits = {.sa_sigaction = on_edit, .sa_flags = SA_SIGINFO};
+    struct sigaction refuses = {.sa_handler = on_refused, .sa_flags = SA_ONSTACK};
+    uint32_t xmm7 = 0;
+    edit_frame = edit;
+    sigfillset(&edits.sa_mask);
+    sigaltstack(&(stack_t){.ss_sp = stack, .ss_size = sizeof(stack)}, NULL);
+    sigaction(SIGUSR1, &edits, NULL);
+    sigaction(SIGSEGV, &refuses, NULL);
+    if (sigsetjmp(refused, 1)) {
+        printf("%s: refused\n", name);
+        return;
+    }
+    long pid = getpid(), nr = SYS_kill;
+    __asm__ volatile("syscall\n\tmovd %%xmm7, %1"
+                     : "+a"(nr), "=r"(xmm7)
+                     : "D"(pid), "S"((long)SIGUSR1)
+                     : "rcx", "r11", "memory", "xmm7");
+    printf("%s: returned, xmm7 %u\n", name, xmm7);
+}
+
+/* What a handler leaves in its frame, after a system call, is loaded or refused. */
+static void frames(void)
+{
+    return_from("mxcsr", bad_mxcsr);
+    return_from("features", bad_features);
+    return_from("no marks", no_marks);
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
         void (*fn)(void);
-    } checks[] = {
-        {"registers", registers}, {"threads", threads}, {"changed", changed}, {"steps", steps}};
+    } checks[] = {{"registers", registers},
+                  {"threads", threads},
+                  {"changed", changed},
+                  {"steps", steps},
+                  {"frames", frames}};
     setbuf(stdout, NULL);
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++)
         if (argc == 2 && !strcmp(argv[1], checks[i].name))

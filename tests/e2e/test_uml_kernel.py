@@ -94,6 +94,16 @@ def test_a_handler_changes_the_registers_of_a_system_call(calls):
     )
 
 
+def test_what_a_handler_leaves_in_its_frame_is_loaded_or_refused(calls):
+    if " xsave " not in pathlib.Path("/proc/cpuinfo").read_text():
+        pytest.skip("this CPU has no XSAVE")
+    assert calls("frames").splitlines() == [
+        "mxcsr: refused",
+        "features: refused",
+        "no marks: returned, xmm7 4711",
+    ]
+
+
 def test_a_debugger_steps_over_system_calls(calls):
     assert calls("steps") == "0 5 7 8 13 15 16 exit 3\n"
 
