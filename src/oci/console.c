@@ -31,7 +31,7 @@ int console_take(const char *socket_path, unsigned rows, unsigned cols, struct e
     AUTO_CLOSE int master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
     if (master < 0 || grantpt(master) < 0 || unlockpt(master) < 0 ||
         ptsname_r(master, name, sizeof(name)) != 0)
-        return err_sys(e, errno, "cannot make a terminal");
+        return err_sys(e, errno, "cannot create a terminal");
     AUTO_CLOSE int slave = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
     if (slave < 0 || make_raw(slave) < 0 || (rows && cols && ioctl(slave, TIOCSWINSZ, &size) < 0))
         return err_sys(e, errno, "cannot set up the terminal %s", name);

@@ -285,12 +285,12 @@ int group_make(const struct group_wish *w, json_t **ret, struct err *e)
     /* A caller that may not make cgroups does without, as long as nothing is to be limited. */
     if (r < 0 && r != -EACCES && r != -EPERM && r != -EROFS && r != -ENOENT) {
         group_remove(list);
-        return err_sys(e, -r, "cannot make the cgroup %s", *clean ? clean : w->id);
+        return err_sys(e, -r, "cannot create the cgroup %s", *clean ? clean : w->id);
     }
     if (nobody_moves(list)) { /* frozen by another program */
         remove_groups(list, 1);
         (void)err_set(e, EBUSY, "the cgroup %s is frozen", *clean ? clean : w->id);
-        err_hint(e, "resume what is in it first, or use another linux.cgroupsPath");
+        err_hint(e, "resume its processes first, or use another linux.cgroupsPath");
         return -EBUSY;
     }
     *ret = steal_ptr(&list);

@@ -78,7 +78,7 @@ static int enter_namespaces(struct oci_namespaces *ns, struct err *e)
             /* Nothing of it is needed but that it is there, for others to join. */
             ns->entered[i] = unshare(flag[i]) == 0;
             if (!ns->entered[i] && errno != EPERM)
-                return err_sys(e, errno, "cannot make the container's namespaces");
+                return err_sys(e, errno, "cannot create the container's namespaces");
             continue;
         }
         AUTO_CLOSE int fd = open(ns->path[i], O_RDONLY | O_CLOEXEC);
@@ -139,7 +139,7 @@ static int take_leash(const struct life *l, struct err *e)
     if (r == 0)
         r = proto_end(&w);
     if (r < 0 || send(sock, buf_head(&out), buf_len(&out), MSG_NOSIGNAL) != (ssize_t)buf_len(&out))
-        return err_sys(e, ECONNRESET, "cannot hold the new sandbox");
+        return err_sys(e, ECONNRESET, "cannot attach to the new sandbox");
     return steal_fd(&sock);
 }
 
@@ -188,7 +188,7 @@ static int enter_pod(struct life *l, int dir, struct err *e)
     const struct container_config *c = l->in->config;
     AUTO_CLOSE int tree = l->root < 0 ? -1 : view_copy(&c->spec, l->root, e);
     if (l->root < 0)
-        return err_set(e, EPERM, "containers of a pod need the right to make mounts");
+        return err_set(e, EPERM, "creating containers of a pod requires the right to mount");
     l->leash = tree < 0 ? tree : pod_join(dir, c, tree, &l->number, e);
     if (l->leash < 0)
         return l->leash;

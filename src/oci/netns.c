@@ -260,7 +260,7 @@ static int open_tap(struct err *e)
         return err_sys(e, errno, "cannot open /dev/net/tun, for the container's network");
     if (ioctl(fd, TUNSETIFF, &r) < 0) {
         if (errno != EBUSY)
-            return err_sys(e, errno, "cannot make a network device for the guest");
+            return err_sys(e, errno, "cannot create a network device for the guest");
         (void)err_set(e, EBUSY, "the container's network namespace has another guest already");
         err_hint(e, "containers that share a network need one guest: a pod can have one container");
         return -EBUSY;

@@ -89,7 +89,7 @@ int pod_find(const struct oci_runtime *rt, struct container_config *c, char **re
         return 0;
     (void)err_set(e, ENOENT, "the pod '%.128s' of container '%s' has no guest", c->pod,
                   c->spec.name);
-    err_hint(e, "its first container must be one of this runtime, and run");
+    err_hint(e, "its first container must use this runtime, and be running");
     return -ENOENT;
 }
 

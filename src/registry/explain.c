@@ -26,7 +26,7 @@ static void hint_login(const struct endpoint *ep, struct err *e)
 {
     if (ep->has_credentials)
         err_hint(e,
-                 "the credentials for %s may not suffice; log in as another user with `msb "
+                 "the credentials for %s may not be sufficient; log in as another user with `msb "
                  "registry login %s -u USER`",
                  ep->registry, ep->registry);
     else
@@ -59,7 +59,8 @@ int registry_explain(const struct registry *r, const struct endpoint *ep,
     case 401:
     case 403:
         err_set(e, EACCES, "%s denies access to %s%s", ep->host, r->name, message);
-        err_hint(e, "check the spelling: registries answer the same for what does not exist");
+        err_hint(
+            e, "check the spelling: registries give the same answer for images that do not exist");
         hint_login(ep, e);
         return -EACCES;
     case 404:

@@ -313,7 +313,7 @@ static int stream(struct s3_client *c, struct s3_call *q, struct http_response *
 static int check_range(const struct s3_call *q, const struct http_response *resp, struct err *e)
 {
     bool right = resp->status == 206 && resp->range_from == q->from;
-    return right ? 0 : err_set(e, EPROTO, "the server ignores what part was asked for");
+    return right ? 0 : err_set(e, EPROTO, "the server ignores the requested range");
 }
 
 static int receive(struct s3_client *c, struct s3_call *q, struct http_response *resp,

@@ -119,7 +119,7 @@ static int run_write(struct s3_client *c, struct s3_call *q, const char *verb, c
     if (r < 0)
         return r;
     if (q->status == 412 || q->status == 409)
-        return err_set(e, EEXIST, "'%s' was changed by somebody else", q->key);
+        return err_set(e, EEXIST, "'%s' was changed by another client", q->key);
     if (q->status >= 300)
         return s3_call_explain(c, q, what, e);
     if (etag)

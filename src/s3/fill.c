@@ -56,8 +56,7 @@ int s3_content_get(struct s3_work *w, const struct s3_entry *of, int fd,
     if (ret->size != of->size)
         return err_set(e, EPROTO, "'%s' has another size than the server said", of->path);
     if (of->sha[0] && !of->guessed && strcmp(of->sha, ret->sha) != 0)
-        return err_set(e, EBADMSG, "'%s' in the bucket is not what the manifest says it is",
-                       of->path);
+        return err_set(e, EBADMSG, "'%s' in the bucket does not match the manifest", of->path);
     s3_cache_put(w, ret);
     return 0;
 }
@@ -185,7 +184,7 @@ int s3_later_fill(struct s3_work *w, int fd, s3_known_fn known, void *ctx, struc
             filled->path = NULL;
         free(of.path);
     } else {
-        r = err_sys(e, -r, "a file of the workspace was to be fetched, but it is not known what");
+        r = err_sys(e, -r, "a file of the workspace cannot be fetched: its object is unknown");
     }
     (void)flock(fd, LOCK_UN); /* whoever gave us the file may keep it open */
     return r;

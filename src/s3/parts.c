@@ -84,7 +84,7 @@ struct arrival {
 
 static int refuse(const struct s3_entry *of, struct err *e)
 {
-    return err_set(e, EBADMSG, "'%s' in the bucket is not what the manifest says it is", of->path);
+    return err_set(e, EBADMSG, "'%s' in the bucket does not match the manifest", of->path);
 }
 
 /* All parts are here, and the last one is about to count. */
@@ -245,8 +245,7 @@ int s3_part_fill(struct s3_work *w, int fd, const struct later_request *q, s3_kn
     if (later_get(fd, id) && !later_has_part(parts, q->part)) {
         r = known(ctx, id, &of);
         if (r < 0)
-            r = err_sys(e, -r,
-                        "a file of the workspace was to be fetched, but it is not known what");
+            r = err_sys(e, -r, "a file of the workspace cannot be fetched: its object is unknown");
         else
             r = fetch(w, fd, &of, run, parts, told, ctx, e);
         free(of.path);

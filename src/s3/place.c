@@ -105,7 +105,7 @@ int s3_place(struct s3_work *w, const char *path, const char *tmp, const struct 
     const char *name;
     AUTO_CLOSE int parent = s3_parent_open(w, path, true, &name);
     if (parent == -ENOTDIR || parent == -ELOOP || parent == -EEXIST) {
-        s3_work_warn(w, "'%s' stays in the bucket: what is above it is not a directory here", path);
+        s3_work_warn(w, "'%s' stays in the bucket: its parent is not a directory here", path);
         (void)unlinkat(w->tmp, tmp, 0);
         return 1;
     }

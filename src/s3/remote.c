@@ -53,7 +53,7 @@ static int on_key(void *ctx, const char *key, uint64_t size, const char *etag, s
     struct s3_entry a = {.kind = S3_KIND_FILE, .mode = 0644, .size = size};
     size_t n = strlen(l->config->prefix), len = strlen(key);
     if (strncmp(key, l->config->prefix, n) != 0)
-        return err_set(e, EPROTO, "the server lists what was not asked for");
+        return err_set(e, EPROTO, "the server lists objects that were not requested");
     const char *path = key + n;
     (void)snprintf(a.etag, sizeof(a.etag), "%s", etag);
     if (strcmp(path, MANIFEST) == 0) {
@@ -264,7 +264,7 @@ static int look_first(struct s3_client *c, const char *key, const char *etag, st
         return r;
     return strcmp(r == -ENOENT ? "" : o.etag, etag) == 0
                ? 0
-               : err_set(e, EEXIST, "the manifest was changed by somebody else");
+               : err_set(e, EEXIST, "the manifest was changed by another client");
 }
 
 int s3_manifest_write(struct s3_client *c, const struct s3_config *config, int dir,

@@ -343,7 +343,7 @@ static int check_secret(const struct spec_bound *b, const struct subst_secret *x
     int r = check_apart(&b->bypass, "--tls-bypass", "", x, e);
     if (r == 0)
         r = check_apart(&b->no_verify, "--tls-no-verify-upstream-for",
-                        ", and anybody who answers in its place would get the value", x, e);
+                        ", and an impostor of that host would get the value", x, e);
     if (r == 0 && b->quic)
         r = err_set(e, EINVAL,
                     "--no-block-quic: secret %s is bound to %s%s, and QUIC to it cannot be "

@@ -248,7 +248,7 @@ int workspace_file_remove(int data, const char *path, bool all, struct err *e)
         return failed(e, ENOTDIR, path);
     if (!all && S_ISDIR(st.st_mode))
         return err_hinted(e, err_set(e, EISDIR, "'%s' is a directory", path),
-                          "use --recursive to remove it with what is in it");
+                          "use --recursive to remove it with its contents");
     r = all ? remove_tree_at(dir, p.name) : unlinkat(dir, p.name, 0) < 0 ? -errno : 0;
     return r < 0 ? failed(e, -r, path) : 0;
 }

@@ -102,9 +102,9 @@ def test_short_options_of_logs(box):
 
 @pytest.mark.parametrize("args, says", [
     (["build", "."], "msb load"),
-    (["compose", "up"], "no compose files"),
+    (["compose", "up"], "does not support compose files"),
     (["run", "--gpus", "all", "x"], "GPU"),
-    (["run", "--privileged", "x"], "leave this out"),
+    (["run", "--privileged", "x"], "omit this option"),
     (["run", "--network", "host", "x"], "--net public,host"),
     (["create", "--restart=always", "x"], "no daemon"),
     (["kill", "--signal", "HUP", "x"], "msb exec NAME kill"),

@@ -337,7 +337,7 @@ def test_the_interceptor_can_do_nothing_else(box):
     (["--secret", "KEY@a.example.com", "--tls-intercept-port", "80"], "neither 53 nor 80"),
     (["--secret", "KEY@*.example.com", "--tls-bypass", "a.example.com"], "secret KEY is bound to"),
     (["--secret", "KEY@a.example.com", "--tls-no-verify-upstream-for", "*.example.com"],
-     "secret KEY is bound to a.example.com, and anybody who answers in its place would get the value"),
+     "secret KEY is bound to a.example.com, and an impostor of that host would get the value"),
     (["--secret", "KEY@a.example.com", "--no-block-quic"], "QUIC to it cannot be intercepted"),
     (["--secret", "KEY@a.example.com", "--tls-intercept-ca-cert", "/etc/passwd"], "give both or neither"),
     (["--secret", "KEY@a.example.com", "--secret-env", "KEY"], "cannot be both"),
@@ -656,7 +656,7 @@ print(s.recv(10).decode())
 
 def test_no_secret_is_bound_to_what_is_not_protected(own):
     own.ok("secret", "set", "KEY", input=VALUE.encode())
-    for host, sentence in (("expired.example.com", b"anybody who answers in its place"),
+    for host, sentence in (("expired.example.com", b"an impostor of that host"),
                            ("api.example.com", b"QUIC to it cannot be intercepted")):
         for how in ((), ("--restart",), ("--next-start",)):
             p = own("modify", "own", "--secret", f"KEY@{host}", *how)

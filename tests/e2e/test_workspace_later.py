@@ -295,7 +295,7 @@ def test_large_files_come_in_parts(msb, s3):
     s3.whole = False
     s3.put("pre/other", b"another")
     assert "put/output error" in sh(msb, "box", "head -c 1 /workspace/other 2>&1 || true")
-    why = ("'lies' in the bucket is not what the manifest says", "ignores what part was asked for", "'other' was changed")
+    why = ("'lies' in the bucket does not match the manifest", "ignores the requested range", "'other' was changed")
     # They are written by another process than the one that answers.
     wait_for(lambda: all(w in msb.ok("logs", "--source", "system", "box") for w in why))
     # A sync brings what is right again.

@@ -606,14 +606,14 @@ def test_hostile_servers(msb, s3, two):
     shutil.rmtree(msb.home / "workspaces" / "a" / "data" / "a")
     shutil.rmtree(msb.home / "cache" / "objects")  # which has the right one
     p = msb("workspace", "sync", "b")
-    assert p.returncode == 1 and b"'mine' in the bucket is not what the manifest says" in p.stderr, p.stderr
+    assert p.returncode == 1 and b"'mine' in the bucket does not match the manifest" in p.stderr, p.stderr
     s3.put("pre/.msb/manifest.json", b"{" * 1000)
     assert "manifest is damaged" in sync(msb, "a")
     # Listings: malformed, and endless.
     for extra, why in [
         ("<Contents><Key>x", b"malformed"),
         ("<Contents><Key>%00</Key></Contents>", b"malformed"),
-        ("<Contents><Key>outside</Key></Contents>", b"not asked for"),
+        ("<Contents><Key>outside</Key></Contents>", b"not requested"),
         ("<IsTruncated>true</IsTruncated>", b"malformed"),
         ("<IsTruncated>true</IsTruncated><NextContinuationToken>pre/zzz</NextContinuationToken>", b"does not end"),
     ]:

@@ -152,9 +152,10 @@ static void suggestions(void **state)
     hinted(&cmd_create, "--no-netwrk", "a similar argument exists: '--no-net'");
     hinted(&cmd_create, "--volum=x", "a similar argument exists: '--volume'");
     hinted(&cmd_create, "--cpus -1", "write a value that begins with '-' as --cpus=-1");
-    hinted(&cmd_create, "--gpus=all",
-           "a sandbox cannot use a GPU: run what needs one on this host, and reach it over the "
-           "network (--net public,host)");
+    hinted(
+        &cmd_create, "--gpus=all",
+        "a sandbox cannot use a GPU: run programs that need one on this host, and reach them over "
+        "the network (--net public,host)");
     assert_ptr_equal(cmd_similar(&root_cmd, "lst"), &cmd_list);
     assert_null(cmd_similar(&root_cmd, "sotp")); /* nothing that destroys is suggested */
     assert_ptr_equal(cmd_similar(&root_cmd, "creat"), &cmd_create);

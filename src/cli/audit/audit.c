@@ -314,7 +314,7 @@ static const struct opt audit_opts[] = {
     SINCE_OPTION("records"),
     {"follow", 'f', NULL, "Keep printing new records until interrupted"},
     {"all", 0, NULL, "Show allowed network traffic as well as denied"},
-    {"stats", 0, NULL, "Sum up what sandboxes used, by label", .conflicts = "follow"},
+    {"stats", 0, NULL, "Sum up resource usage of sandboxes, by label", .conflicts = "follow"},
     JSON_LINES_OPTION,
     FORMAT_OPTION,
     {0},

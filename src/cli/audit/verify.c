@@ -126,7 +126,7 @@ static int verify_run(const struct args *a)
 
 const struct cmd cmd_audit_verify = {
     .name = "verify",
-    .summary = "Check that the audit log is as it was written",
+    .summary = "Check that the audit log has not been tampered with",
     .opts = OPTIONS(
         {"anchor", 0, NULL, "Print the newest record's number and hash, to be kept elsewhere"},
         {"expect", 0, "ANCHOR", "Fail unless the record that --anchor printed is still there"},

@@ -232,7 +232,7 @@ static const struct flag {
     {NEW, "memory-swap", 0, MOOT1},
     {NEW, "memory-swappiness", 0, MOOT1},
     {NEW, "memory-reservation", 0, MOOT1},
-    {NEW, "oom-kill-disable", 0, NO, "the guest's kernel decides what to kill when its memory is full"},
+    {NEW, "oom-kill-disable", 0, NO, "the guest's kernel decides what to kill when it runs out of memory"},
     {NEW, "cpu-shares", 'c', MOOT1},
     {NEW, "cpuset-cpus", 0, NO1, "--cpu-placement of 'msb run' chooses CPUs"},
     {NEW, "pids-limit", 0, VALUE, "pids-limit"},
@@ -246,7 +246,7 @@ static const struct flag {
     {NEW | DOCKER_EXEC, "privileged", 0, MOOT}, /* its kernel is its own */
     {NEW, "device", 0, NO1, "devices of this host cannot be passed through"},
     {NEW, "gpus", 0, NO1, "a sandbox cannot use a GPU"},
-    {NEW, "runtime", 0, NO1, "a sandbox has a kernel of its own; --engine of 'msb run' chooses what runs it"},
+    {NEW, "runtime", 0, NO1, "a sandbox has its own kernel; --engine of 'msb run' selects how it is run"},
     {NEW, "ipc", 0, VALUE, "ipc", put_private},
     {NEW, "pid", 0, VALUE, "pid", put_private},
     {NEW, "uts", 0, VALUE, "uts", put_private},

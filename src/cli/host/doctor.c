@@ -301,20 +301,20 @@ static void check_cgroup(struct doctor *d)
         return;
     }
     struct check *line =
-        cpu < 0
-            ? doctor_add(d, "cgroup", MARK_WARN, "fractional --cpus are not enforced%s: %s",
-                         memory < 0
-                             ? ", nor is a limit on what this host's kernel holds for a sandbox"
-                             : "",
-                         strerror(-cpu))
-            : doctor_add(d, "cgroup", MARK_WARN,
-                         "no limit on what this host's kernel holds for a sandbox (page tables, "
-                         "socket buffers): %s",
-                         strerror(-memory));
+        cpu < 0 ? doctor_add(
+                      d, "cgroup", MARK_WARN, "fractional --cpus are not enforced%s: %s",
+                      memory < 0
+                          ? ", nor is a limit on memory that this host's kernel uses for a sandbox"
+                          : "",
+                      strerror(-cpu))
+                : doctor_add(d, "cgroup", MARK_WARN,
+                             "no limit on memory that this host's kernel uses for a sandbox (page "
+                             "tables, socket buffers): %s",
+                             strerror(-memory));
     doctor_remedy(line, "%s",
                   doctor_container()
-                      ? "limit the container itself (--memory, --cpus, --pids-limit), or give it a "
-                        "writable cgroup of its own"
+                      ? "limit the container itself (--memory, --cpus, --pids-limit), or give it "
+                        "its own writable cgroup"
                       : "run msb where the cpu, memory and pids controllers are delegated, for "
                         "example: systemd-run --user --scope -p Delegate=yes");
 }
@@ -463,7 +463,7 @@ const struct cmd cmd_doctor = {
     .group = GROUP_INSTALL,
     .summary = "Check whether this machine can run sandboxes",
     .opts = OPTIONS(FORMAT_OPTION,
-                    {"fix", 0, NULL, "Change host settings that are in the way (as root)"},
+                    {"fix", 0, NULL, "Change host settings that cause problems (as root)"},
                     {"yes", 'y', NULL, "Do not ask for confirmation"}),
     .details = "The report goes to standard error. Its last line is about a sandbox that "
                "was started as a test, with a host directory and a network. The exit code is 1 if "

@@ -264,9 +264,9 @@ static void check_reduced(struct doctor *d)
         doctor_add(d, "Landlock", MARK_OK, "version %d: files stay inside", version);
     else
         doctor_remedy(
-            doctor_add(d, "Landlock", MARK_WARN,
-                       "not available: a monitor or share server that is taken over could "
-                       "open your files"),
+            doctor_add(
+                d, "Landlock", MARK_WARN,
+                "not available: a compromised monitor or share server could open your files"),
             "use Linux 5.13 or newer with landlock in its lsm= list");
 }
 

@@ -39,7 +39,7 @@ static void advise(enum action_kind what, struct err *e)
         err_hint(e, "it was installed from source: in its directory, %s PREFIX=%.*s", source[what],
                  bin ? (int)(bin - exe) : 0, exe);
     } else if (what == ACT_REMOVE) {
-        err_hint(e, "it runs from a build directory: remove that");
+        err_hint(e, "it runs from a build directory: remove that directory");
     } else {
         err_hint(e, "it runs from a build directory: there, git %s && make",
                  what == ACT_UPDATE ? "pull" : "checkout VERSION");
@@ -74,7 +74,8 @@ const struct cmd cmd_update = {
     .group = GROUP_INSTALL,
     .summary = "Show how to update msb",
     .opts = self_opts,
-    .details = "msb is updated the way it was installed: this says how, and does nothing.",
+    .details =
+        "msb is updated in the way it was installed. This command shows how, and changes nothing.",
     .examples = "  msb update",
     .run = refuse_run,
 };
@@ -85,7 +86,7 @@ const struct cmd cmd_downgrade = {
     .summary = "Show how to install an older msb",
     .opts = self_opts,
     .pos = ONE("VERSION", "Version to go back to"),
-    .details = "An older msb can read what a newer one stored, to the extent it knows the format.",
+    .details = "An older msb can read data that a newer one stored if it knows the format.",
     .examples = "  msb downgrade 0.1.0",
     .run = refuse_run,
 };

@@ -88,7 +88,7 @@ static int commit_run(const struct args *a)
 const struct cmd cmd_commit = {
     .name = "commit",
     .group = GROUP_IMAGE,
-    .summary = "Make an image from what a sandbox has written",
+    .summary = "Create an image from a sandbox's changes",
     .opts = OPTIONS(
         {"change", 'c', "LINE", "Change the configuration with a Dockerfile line", OPT_REPEAT},
         {"message", 'm', "TEXT", "Comment for the image's history"},
@@ -97,14 +97,13 @@ const struct cmd cmd_commit = {
     .then = ONE("IMAGE", "Name for the image, NAME[:TAG]"),
     .details =
         "The image has the layers of the sandbox's own image and one more, with everything that "
-        "was changed or deleted in it; mounts, volumes and what msb itself puts there "
+        "was changed or deleted in it; mounts, volumes and the files that msb itself writes "
         "(/etc/hosts, /etc/hostname, /etc/resolv.conf) are not part of it. Its configuration is "
-        "that of the sandbox's image: options of 'create' are left out, and --change sets what "
-        "they had set. In a running sandbox, writes wait until the files have been read; a stopped "
-        "one is started for this and stopped again. Prints the image's digest.\n\n"
+        "that of the sandbox's image: options of 'create' are left out; use --change for them. In "
+        "a running sandbox, writes wait until the files have been read; a stopped one is started "
+        "for this and stopped again. Prints the image's digest.\n\n"
         "Lines for --change begin with CMD, ENTRYPOINT, ENV, EXPOSE, LABEL, STOPSIGNAL, USER, "
-        "VOLUME "
-        "or WORKDIR.",
+        "VOLUME or WORKDIR.",
     .examples = "  msb commit dev team/dev:2\n"
                 "  msb commit -c 'CMD [\"python3\", \"app.py\"]' -m 'with app' dev app\n"
                 "  msb image commit dev ghcr.io/team/dev:2 && msb push ghcr.io/team/dev:2",

@@ -88,10 +88,11 @@ const struct cmd cmd_load = {
     .opts = OPTIONS({"input", 'i', "FILE", "Archive or directory to load (default: stdin)"},
                     {"tag", 't', "NAME:TAG", "Name for the image, instead of those in the archive"},
                     PLATFORM_OPTION, QUIET_OPTION),
-    .details = "Reads what 'docker save', 'podman save', skopeo and buildx write: a docker-archive "
-               "or an OCI layout, plain or compressed with gzip or zstd. An OCI layout may also be "
-               "a directory. Every digest is checked; a damaged archive loads nothing. Images keep "
-               "the names in the archive; an image without one requires --tag.",
+    .details =
+        "Reads archives of 'docker save', 'podman save', skopeo and buildx: a docker-archive or an "
+        "OCI layout, plain or compressed with gzip or zstd. An OCI layout may also be a directory. "
+        "Every digest is checked; a damaged archive loads nothing. Images keep the names in the "
+        "archive; an image without one requires --tag.",
     .examples = "  msb load -i alpine.tar\n"
                 "  docker save python:3.11-slim | msb load\n"
                 "  msb load -i layout/ -t tools:1\n"

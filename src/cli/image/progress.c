@@ -354,7 +354,7 @@ int cli_pull(struct image_store *s, const struct reference *ref, const struct pu
     if (r < 0 && !worth_keeping(r))
         sweep(s);
     if (r == -EINTR && e)
-        err_hint(e, "what was downloaded is kept: the next pull resumes from there");
+        err_hint(e, "downloaded data is kept: the next pull resumes from there");
     transfer_end(&t, r, "pull", began, ret, e);
     return r;
 }
@@ -370,7 +370,7 @@ int cli_push(struct image_store *s, const struct image_record *rec, const struct
         return r;
     r = push_image(s, rec, ref, &o, &t.ev, ret, e);
     if (r == -EINTR && e)
-        err_hint(e, "layers that have arrived stay there: the next push skips them");
+        err_hint(e, "layers already uploaded are kept: the next push skips them");
     transfer_end(&t, r, "push", began, ret, e);
     return r;
 }

@@ -61,8 +61,8 @@ static int print_text(const struct explain_target *t, const struct explain_answe
     bool host = strcmp(t->name, DNS_HOST_NAME) == 0;
     if (a->is_name && a->may_ask && a->n_peers == 0 && !host)
         (void)buf_printf(&b, "  address   %s\n",
-                         live ? "not resolved yet; this holds for a public address"
-                              : "the sandbox is not running; this holds for a public address");
+                         live ? "not resolved yet; this applies to a public address"
+                              : "the sandbox is not running; this applies to a public address");
     return ui_print(&b);
 }
 

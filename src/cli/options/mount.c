@@ -293,7 +293,8 @@ int mount_resolve(const char *source, bool file, char **ret, struct err *e)
     if (code == ENOENT && !file)
         err_hint(e, "create it on the host: mkdir -p %s", source);
     else if (code == ENOENT)
-        err_hint(e, "there is no such file on the host; a path is relative to where msb runs");
+        err_hint(
+            e, "there is no such file on the host; relative paths start at the current directory");
     return -code;
 }
 
@@ -328,7 +329,7 @@ static int check_qcow2(const char *source, const struct parse *p, struct err *e)
     bool root = strcmp(p->option, "root-disk") == 0;
     if (!p->m->qcow2 || (!root && p->m->options & PROTO_MOUNT_RO))
         return 0;
-    (void)err_set(e, ENOTSUP, "'%s' is a qcow2 image: msb only reads those", source);
+    (void)err_set(e, ENOTSUP, "'%s' is a qcow2 image: msb can only read those", source);
     if (!root)
         err_hint(e, "mount it read-only: %s:%s:ro", source, p->m->guest);
     err_hint(e, "to write, convert it: qemu-img convert -O raw %s %s.raw", source, source);

@@ -15,7 +15,7 @@ static const struct opt net_opts[] = {
      OPT_REPEAT | OPT_COMMON, .alias = "publish"},
     NET_POLICY_OPTIONS,
     {"net-strict", 0, NULL,
-     "Where host names decide, require connections to present one (TLS SNI, HTTP Host): TCP only"},
+     "If rules name hosts, require connections to present a name (TLS SNI, HTTP Host): TCP only"},
     {"max-connections", 0, "N", "Limit on open TCP connections (default: 256)"},
     {"dns-nameserver", 0, "IP[:PORT]", "Name server to query instead of the host's", OPT_REPEAT},
     {"dns-query-timeout-ms", 0, "MS", "Timeout of a name server (default: 5000)"},

@@ -8,7 +8,8 @@ static const struct opt identity_opts[] = {
     {"name", 'n', "NAME", "Name of the sandbox (default: generated)", OPT_COMMON},
     {"replace", 0, NULL, "Remove an existing sandbox of that name first", OPT_DESTROYS},
     {"replace-with-timeout", 0, "TIME",
-     "Like --replace, with this long to stop (default: 10s; 0 kills it at once)", OPT_DESTROYS},
+     "Like --replace, with this much time to stop (default: 10s; 0 kills it at once)",
+     OPT_DESTROYS},
     {"label", 0, "KEY[=VALUE]", "Attach a label, to select sandboxes with --label", OPT_REPEAT},
     {"hostname", 'H', "NAME", "Host name of the guest (default: derived from the sandbox's name)"},
     {"stop-when-done", 0, NULL, "Stop the sandbox when its last command has ended", OPT_HIDDEN},
@@ -17,7 +18,7 @@ static const struct opt identity_opts[] = {
     {"engine", 0, "ENGINE", "Engine that runs the guest's kernel (default: $MSB_ENGINE, else auto)",
      .choices = "auto|kvm|uml|uml-ptrace"},
     {"jail", 0, "JAIL",
-     "Jail around the sandbox: full needs namespaces; reduced does without, for containers that "
+     "Jail around the sandbox: full needs namespaces; reduced works without, for containers that "
      "refuse them; auto chooses reduced only there (default: $MSB_JAIL, else auto)",
      .choices = JAIL_KINDS},
     POLICY_OPTION,
@@ -37,7 +38,7 @@ static const struct opt resource_opts[] = {
      .alias = "oci-upper-size"},
     {"disk-sync", 0, "WHEN",
      "Whether fsync in the guest waits for the host's disk; with never, synced data survives "
-     "anything but a host crash (default: auto, which is never for a sandbox that keeps no files)",
+     "anything except a host crash (default: auto, which is never for ephemeral sandboxes)",
      .choices = "auto|always|never"},
     {"rlimit", 0, "NAME=SOFT[:HARD]", "Set a resource limit for commands: nofile=1024, nproc=64",
      OPT_REPEAT, .alias = "ulimit"},
@@ -55,7 +56,7 @@ static const struct opt resource_opts[] = {
     {"max-memory", 0, "SIZE",
      "Memory it may grow to, for inspect and policies; memory takes effect at the next start"},
     {"thp", 0, "POLICY",
-     "Huge pages in the guest, with the kvm engine: always, never, or for programs that ask for "
+     "Huge pages in the guest, with the kvm engine: always, never, or for programs that request "
      "them (default: madvise)",
      .choices = "always|madvise|never"},
     {"deployment-profile", 0, "PROFILE",
@@ -122,9 +123,9 @@ static const struct opt file_opts[] = {
      "fuse)",
      .choices = "fuse|snapshot"},
     {"workspace-sync", 0, "WHEN",
-     "When changes go to the workspace's bucket: close: soon after a file is closed; idle: when "
-     "there are none for a while; stop: after a stop; fsync: like close, and fsync in the guest "
-     "waits for the upload (default: stop)",
+     "When changes are uploaded to the bucket: close: soon after a file is closed; idle: after a "
+     "while without changes; stop: after a stop; fsync: like close, and fsync in the guest waits "
+     "for the upload (default: stop)",
      .choices = "close|idle|stop|fsync"},
     {"workspace-max", 0, "SIZE", "Size limit (default: 1G for a snapshot, none for fuse)"},
     {"persist-home", 0, NULL, "Keep /root in a volume named after the workspace or the sandbox"},

@@ -23,7 +23,7 @@ static const struct opt security_opts[] = {
     {"security-opt", 0, "OPTION", "The same in Docker's spelling: no-new-privileges[:true]",
      OPT_REPEAT},
     {"pids-limit", 0, "N", "Limit on processes and threads (default: none)"},
-    {"read-only", 0, NULL, "Make the root file system read-only, but not what is mounted"},
+    {"read-only", 0, NULL, "Make the root file system read-only, but not mounts"},
     {0},
 };
 const struct opt_group security_group = {"Guest hardening", security_opts};
@@ -36,7 +36,7 @@ static const struct opt guest_opts[] = {
      OPT_REPEAT},
     {"init", 0, "PATH|auto",
      "Run an init from the image, such as systemd, as PID 1 for commands; auto looks for one. "
-     "Without a value: accepted and ignored, since PID 1 of a sandbox does what an init does",
+     "Without a value: accepted and ignored, since PID 1 of a sandbox acts as an init anyway",
      OPT_OPTIONAL},
     {"init-arg", 0, "TEXT", "Argument for that init", OPT_REPEAT | OPT_HYPHEN},
     {"init-env", 0, "KEY[=VALUE]", "Environment variable for that init; KEY alone copies yours",

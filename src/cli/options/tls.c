@@ -24,8 +24,7 @@ static const struct opt tls_opts[] = {
      "Certificate authority for the guest to trust, instead of msb's own"},
     {"tls-intercept-ca-key", 0, "FILE", "Its private key; must be readable only by you"},
     {"no-block-quic", 0, NULL,
-     "Leave UDP to hosts of --tls-intercept open, where QUIC cannot be intercepted; not with a "
-     "secret"},
+     "Allow QUIC to hosts of --tls-intercept, although it is not intercepted; not with a secret"},
     {"tls-bypass", 0, "HOST", "Never intercept TLS connections to HOST", OPT_REPEAT},
     {"tls-upstream-ca-cert", 0, "FILE",
      "Certificate authorities to verify servers with, in addition to the host's", OPT_REPEAT},

@@ -113,11 +113,10 @@ const struct cmd cmd_policy_apply = {
     .summary = "Make running sandboxes comply with the current policy",
     .opts = OPTIONS({"dry-run", 0, NULL, "Show what would be done, without doing it"},
                     POLICY_OPTION, FORMAT_OPTION, QUIET_OPTION),
-    .details =
-        "A policy applies when sandboxes are created, started or changed; running ones are left "
-        "alone until this command. What they have beyond the policy is shown first. Network rules "
-        "and published ports are changed while they run; for anything else a sandbox is stopped, "
-        "and does not start again until it is changed.",
+    .details = "A policy applies when sandboxes are created, started or changed; running ones are "
+               "left alone until this command. It first shows where they exceed the policy. "
+               "Network rules and published ports are changed while they run; for anything else a "
+               "sandbox is stopped, and does not start again until it is changed.",
     .examples = "  msb policy apply --dry-run\n"
                 "  msb policy apply",
     .with_store = policy_apply,

@@ -81,12 +81,12 @@ static int policy_check_run(const struct args *a)
 
 static const struct cmd cmd_policy_check = {
     .name = "check",
-    .summary = "Look for mistakes in a policy file",
+    .summary = "Check a policy file for mistakes",
     .opts = policy_opts,
     .pos = MAYBE("FILE", "File to check (default: those in effect)"),
     .details =
-        "Exits with 1 if there is one, and says where. As long as a file in effect cannot be "
-        "read, trusted or understood, no sandbox can be created, started or changed.",
+        "If there is a mistake, shows where and exits with 1. As long as a file in effect cannot "
+        "be read, trusted or understood, no sandbox can be created, started or changed.",
     .examples = "  msb policy check\n"
                 "  msb policy check /tmp/new-policy.yaml",
     .run = policy_check_run,
@@ -126,7 +126,7 @@ static int explain(const struct args *a, struct sandbox_request *q, struct verdi
     if (!wants_json(a) && v->n)
         code = print_verdict(v);
     if (!wants_json(a) && !v->n)
-        ui_note("No policy says anything about this sandbox: it is allowed.");
+        ui_note("No policy applies to this sandbox: it is allowed.");
     return code == EXIT_OK && v->refused ? EXIT_POLICY : code;
 }
 
@@ -147,14 +147,13 @@ static int policy_explain_run(const struct args *a)
 static const struct cmd cmd_policy_explain = {
     .name = "explain",
     .flags = CMD_TERSE,
-    .summary = "Say what the policy would do to a sandbox, without creating it",
+    .summary = "Show what the policy would do to a sandbox, without creating it",
     .opts = OPTIONS(FORMAT_OPTION),
     .groups = GROUPS(SANDBOX_GROUPS),
     .pos = MAYBE("IMAGE", IMAGE_ARGUMENT_HELP),
-    .details =
-        "Takes the options of 'msb create'. Each setting that applies is allowed, refused, a "
-        "default that is filled in, or narrowed, if it was not asked for and exceeds what is "
-        "allowed. Exits with 3 if the sandbox would be refused.",
+    .details = "Takes the options of 'msb create'. Each setting that applies is shown as allowed, "
+               "refused, filled in with a default, or narrowed to the limit, if you did not ask "
+               "for it. Exits with 3 if the sandbox would be refused.",
     .examples = "  msb policy explain --memory 8G python:3.12\n"
                 "  msb policy explain --format json -v ./src:/src",
     .run = policy_explain_run,
@@ -173,7 +172,7 @@ static int policy_copies(const struct args *a, const struct store *s, struct err
 
 static const struct cmd cmd_policy_copies = {
     .name = "copies",
-    .summary = "Say whether paths of the host may be copied into a sandbox, or out of it",
+    .summary = "Check whether paths of the host may be copied into a sandbox, or out of it",
     .opts = OPTIONS({"write", 0, NULL, "From the sandbox to these paths"}, POLICY_OPTION),
     .pos = ONE("NAME", "Sandbox"),
     .then = SOME("PATHS", "Paths of the host"),
@@ -224,9 +223,8 @@ static const struct cmd cmd_policy_init = {
     .opts =
         OPTIONS({"force", 'f', NULL, "Replace the file if it exists", OPT_DESTROYS}, QUIET_OPTION),
     .pos = MAYBE("FILE", "File to write (default: $MSB_HOME/policy.yaml); '-' prints it"),
-    .details =
-        "It has every setting, with an explanation, as a comment: it allows everything until "
-        "something is uncommented. The operator's file is /etc/msb/policy.yaml.",
+    .details = "All settings in it are explained and commented out: it allows everything until you "
+               "uncomment some. The operator's file is /etc/msb/policy.yaml.",
     .examples = "  msb policy init\n"
                 "  sudo msb policy init /etc/msb/policy.yaml",
     .run = policy_init_run,

@@ -23,7 +23,7 @@ static int choose(const struct args *a, const struct background *b,
     if (*ret)
         return 0;
     err_set(e, ESRCH, "no such background command is running in '%s'", a->pos[0]);
-    err_hint(e, "'msb logs %s' has the output of those that ran; 'msb exec %s' starts another",
+    err_hint(e, "'msb logs %s' has the output of earlier commands; 'msb exec %s' starts another",
              a->pos[0], a->pos[0]);
     return -ESRCH;
 }
@@ -60,11 +60,11 @@ const struct cmd cmd_attach = {
     .group = GROUP_SANDBOX,
     .summary = "Reattach to a background command",
     .opts = OPTIONS({"id", 0, "N", "Number of the command in 'msb inspect' (default: the latest)"},
-                    {"no-stdin", 0, NULL, "Only watch; pass on no input"}, DETACH_KEYS_OPTION),
+                    {"no-stdin", 0, NULL, "Only watch; do not pass on input"}, DETACH_KEYS_OPTION),
     .pos = ONE("NAME", "Sandbox that it runs in"),
-    .details = "Its output is shown from now on ('msb logs' has what came before), and input goes "
-               "to it if it was started with any. Ctrl-] detaches again. msb exits with its exit "
-               "code.",
+    .details =
+        "Its output is shown from now on ('msb logs' has earlier output), and input is passed on "
+        "if it was started with input. Ctrl-] detaches again. msb exits with its exit code.",
     .examples = "  msb attach web\n"
                 "  msb attach --id 3 web",
     .run = attach_run,

@@ -75,7 +75,7 @@ static const struct opt rare_opts[] = {
     ENV_FILE_OPTION,
     {"rlimit", 0, "NAME=SOFT[:HARD]", "Set a resource limit: nofile=1024, nproc=64", OPT_REPEAT,
      .alias = "ulimit"},
-    {"stream", 0, NULL, "Pass stdin and output through as they come, without a terminal",
+    {"stream", 0, NULL, "Pass stdin and output through unchanged, without a terminal",
      .conflicts = "tty"},
     {0},
 };

@@ -92,7 +92,7 @@ static const struct opt display_opts[] = {
     {"no-color", 0, NULL, "Same as --color never", .conflicts = "color"},
     {"escape", 0, NULL, "Show control characters even in a pipe, such as to less -R or tail"},
     {"show-id", 0, NULL, "Prefix each line with its session number"},
-    {"color-sessions", 0, NULL, "Give the lines of each session a color of their own"},
+    {"color-sessions", 0, NULL, "Give the lines of each session their own color"},
     {0},
 };
 static const struct opt_group display_group = {"Display", display_opts};
@@ -113,8 +113,8 @@ const struct cmd cmd_logs = {
     .groups = GROUPS(&display_group),
     .pos = ONE("NAME", "Sandbox whose logs to show"),
     .details = "Output that commands wrote to stderr goes to stderr, everything else to stdout. On "
-               "a terminal, control characters other than colors are shown, not obeyed. A file or "
-               "a pipe gets the bytes as they were written, unless --escape.\n\n" TIME_DETAILS,
+               "a terminal, control characters other than colors are made visible. A file or a "
+               "pipe gets the original bytes, unless --escape is given.\n\n" TIME_DETAILS,
     .examples = "  msb logs web\n"
                 "  msb logs -f --tail 20 web\n"
                 "  msb logs --since 10m --grep 'error|fatal' web\n"

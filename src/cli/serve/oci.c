@@ -147,7 +147,7 @@ const struct cmd cmd_oci_spec = {
 static const struct opt rare_opts[] = {
     {"log-format", 0, "FORMAT", "Format of that file (default: text)", .choices = "text|json"},
     {"systemd-cgroup", 0, NULL, "cgroupsPath is slice:prefix:name, as systemd writes it"},
-    {"rootless", 0, "BOOL", "Accepted and ignored: msb detects what it may do", OPT_OPTIONAL},
+    {"rootless", 0, "BOOL", "Accepted and ignored: msb detects its privileges", OPT_OPTIONAL},
     {"criu", 0, "PATH", "Accepted, and not used", OPT_HIDDEN},
     {"version", 'v', NULL, "Print the versions of the runtime and of the specification"},
     {0},

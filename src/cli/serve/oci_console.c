@@ -42,7 +42,7 @@ int oci_console_open(struct oci_console *c, struct err *e)
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     char dir[] = "/tmp/msb-console-XXXXXX";
     if (!mkdtemp(dir))
-        return err_sys(e, errno, "cannot make a directory in /tmp");
+        return err_sys(e, errno, "cannot create a directory in /tmp");
     (void)snprintf(c->path, sizeof(c->path), "%s/sock", dir);
     (void)snprintf(a.sun_path, sizeof(a.sun_path), "%s", c->path);
     c->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

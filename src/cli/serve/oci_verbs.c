@@ -66,8 +66,8 @@ static int create_run(const struct args *a, struct oci_runtime *rt, struct err *
     {"bundle", 'b', "DIR", "Bundle with config.json (default: the current directory)"},       \
         {"pid-file", 0, "FILE", "Write the PID of the container's process to it"},            \
         {"console-socket", 0, "PATH", "Send the container's terminal over this socket"},      \
-        {"no-pivot", 0, NULL, "Accepted: a guest has a root of its own", OPT_HIDDEN},         \
-        {"no-new-keyring", 0, NULL, "Accepted: a guest has keyrings of its own", OPT_HIDDEN}, \
+        {"no-pivot", 0, NULL, "Accepted: a guest has its own root", OPT_HIDDEN},              \
+        {"no-new-keyring", 0, NULL, "Accepted: a guest has its own keyrings", OPT_HIDDEN},    \
     {                                                                                         \
         "preserve-fds", 0, "N", "Refused, unless 0: there is no way into a guest", OPT_HIDDEN \
     }
@@ -542,7 +542,7 @@ static const struct opt update_opts[] = {
     {"cpu-share", 0, "N", "CPU weight relative to others, usually 1024"},
     {"cpuset-cpus", 0, "LIST", "CPUs of the host to run on"},
     {"cpuset-mems", 0, "LIST", "Memory nodes of the host to use"},
-    {"memory", 0, "SIZE", "Limit of its cgroup (-1: none); a guest does not grow", OPT_HYPHEN},
+    {"memory", 0, "SIZE", "Limit of its cgroup (-1: none); the guest's size stays", OPT_HYPHEN},
     {"memory-reservation", 0, "SIZE", "Memory it keeps when memory is scarce"},
     {"pids-limit", 0, "N", "Processes of a container in a pod (-1: no limit)", OPT_HYPHEN},
     {0},

@@ -71,14 +71,13 @@ static const struct cmd cmd_secret_set = {
                 {"ttl", 0, "DURATION", "How long a value from COMMAND can be used (default: 10m)"},
                 QUIET_OPTION),
     .pos = ONE("NAME", "Name of the secret, and of the variable in the sandbox"),
-    .details =
-        "The value is read from standard input or asked for on the terminal; it is never an "
-        "argument, which every process on the host could read. It is stored in "
-        "$MSB_HOME/secrets, readable only by you. Running sandboxes that it is bound in "
-        "(--secret) use the new value from their next request on. What COMMAND prints (one "
-        "line, within 30 seconds) is the value of a secret that is bound to hosts: it is run "
-        "by /bin/sh as you, with the environment of the command that started the sandbox, "
-        "when a request first needs it and again when the value has expired.",
+    .details = "The value is read from standard input or asked for on the terminal; it is never an "
+               "argument, which every process on the host could read. It is stored in "
+               "$MSB_HOME/secrets, readable only by you. Running sandboxes that it is bound in "
+               "(--secret) use the new value from their next request on. With --command, the value "
+               "is the line that COMMAND prints within 30 seconds; it can only be bound to hosts. "
+               "/bin/sh runs it as you, in the environment of the command that started the "
+               "sandbox, when a request first needs the value and again when it has expired.",
     .examples = "  msb secret set API_KEY < key.txt\n"
                 "  msb secret set API_KEY              (asks for the value)\n"
                 "  msb secret set API_KEY --from-env OPENAI_API_KEY\n"
@@ -143,7 +142,7 @@ static const struct cmd cmd_secret_remove = {
     .summary = "Remove secrets",
     .opts = quiet_opts,
     .pos = SOME("NAMES", "Secrets to remove"),
-    .details = "A sandbox that uses a removed secret runs no commands until that is set again.",
+    .details = "A sandbox that uses a removed secret cannot run commands until it is set again.",
     .examples = "  msb secret rm API_KEY",
     .each = &(const struct action){.done = "Removed", .plain = secret_remove},
 };

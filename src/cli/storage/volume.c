@@ -179,8 +179,8 @@ const struct cmd cmd_volume = {
                   &cmd_volume_prune),
     .details = "A volume is a directory that outlives sandboxes. Mounting one that does not exist "
                "creates it. A volume of kind disk is a file system in a file of fixed size: faster "
-               "than a directory of the host, and open to one running sandbox that writes, or to "
-               "any number that only read.",
+               "than a directory of the host, and usable by one running sandbox for writing, or by "
+               "several for reading.",
     .examples = "  msb volume create data --size 10G\n"
                 "  msb run -v data:/data -- sh -c 'date >>/data/log'\n"
                 "  msb volume ls",

@@ -94,10 +94,10 @@ const struct cmd cmd_workspace_create = {
     .details =
         "With --s3, the workspace is a local directory that is synced with the bucket: before a "
         "sandbox starts with it, after the sandbox stops, and by `msb workspace sync`. Each file "
-        "is an object of the same name; PREFIX/.msb/ holds what objects cannot express.\n\n"
+        "is an object of the same name; PREFIX/.msb/ has metadata that objects cannot express.\n\n"
         "The keys come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
-        "AWS_SESSION_TOKEN), from a profile in ~/.aws, or from a secret whose value is "
-        "ID:SECRET. They are looked up for every sync; no sandbox sees them.",
+        "AWS_SESSION_TOKEN), from a profile in ~/.aws, or from a secret whose value is ID:SECRET. "
+        "They are looked up for every sync; no sandbox sees them.",
     .examples = "  msb workspace create data --s3 s3://team-data/agents\n"
                 "  msb workspace create data --s3 s3://data --endpoint http://minio.lan:9000\n"
                 "  msb workspace create data --s3 s3://data --credentials S3_KEY",

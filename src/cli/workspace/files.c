@@ -300,9 +300,9 @@ const struct cmd cmd_workspace_put = {
     .opts = transfer_opts,
     .pos = ONE("FILE", "Path on the host, or - for standard input"),
     .then = ONE("NAME:PATH", "Where it goes"),
-    .details =
-        "If PATH is a directory, the copy goes into it under its own name; missing directories "
-        "above it are made. No sandbox is started. A workspace in a bucket is synced afterwards.",
+    .details = "If PATH is a directory, the copy goes into it under its own name; missing "
+               "directories above it are created. No sandbox is started. A workspace in a bucket "
+               "is synced afterwards.",
     .examples = "  msb workspace put task.md task-7:\n"
                 "  msb workspace put ./src task-7:src\n"
                 "  date | msb workspace put - task-7:started",

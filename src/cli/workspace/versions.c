@@ -70,7 +70,7 @@ static int parse_max(const struct args *a, uint64_t *ret, struct err *e)
 }
 
 /* clang-format off */
-#define MAX_OPTION {"max", 0, "SIZE", "Refuse if all versions then take more (default: 20G)"}
+#define MAX_OPTION {"max", 0, "SIZE", "Refuse if all versions would take more (default: 20G)"}
 /* clang-format on */
 
 /* --- checkpoint ------------------------------------------------------------------------------ */
@@ -102,14 +102,14 @@ static int checkpoint_run(const struct args *a)
 
 const struct cmd cmd_workspace_checkpoint = {
     .name = "checkpoint",
-    .summary = "Keep a version of a workspace",
+    .summary = "Save a version of a workspace",
     .opts = OPTIONS({"message", 'm', "TEXT", "Description for the log"}, MAX_OPTION, QUIET_OPTION),
     .pos = ONE("NAME", "Workspace"),
     .details =
         "Prints the number of the version. Only what has changed is stored; if nothing has, the "
         "last version's number is printed. Versions are kept on this host, even for a workspace in "
-        "a bucket. They leave out what .msbignore names. Programs that run in a sandbox are not "
-        "stopped: what they are writing is kept as it is at that moment.",
+        "a bucket. Files that .msbignore names are left out. Programs that run in a sandbox are "
+        "not stopped: files they are writing are saved as they are at that moment.",
     .examples = "  msb workspace checkpoint task-7 -m 'before the refactoring'",
     .run = checkpoint_run,
 };
@@ -220,7 +220,7 @@ const struct cmd cmd_workspace_diff = {
     .name = "diff",
     .summary = "Show which files changed since a version",
     .opts = OPTIONS({"from", 0, "VERSION", "Compare with this version (default: the last one)"},
-                    {"to", 0, "VERSION", "Compare this version (default: what is there now)"},
+                    {"to", 0, "VERSION", "Compare this version (default: the current state)"},
                     FORMAT_OPTION, QUIET_OPTION),
     .pos = ONE("NAME", "Workspace"),
     .details = "One line for each path: added, changed or removed.",
@@ -261,8 +261,8 @@ const struct cmd cmd_workspace_restore = {
     .then = ONE("VERSION", "Its number in the log"),
     .details =
         "The current state is saved as a version first, so nothing is lost. Only files that differ "
-        "are replaced, one by one; what .msbignore names is left alone. Sandboxes may use the "
-        "workspace meanwhile. A workspace in a bucket is synced afterwards.",
+        "are replaced, one by one; files that .msbignore names are left alone. Sandboxes may use "
+        "the workspace meanwhile. A workspace in a bucket is synced afterwards.",
     .examples = "  msb workspace restore task-7 3",
     .run = restore_run,
 };

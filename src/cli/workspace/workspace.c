@@ -181,7 +181,7 @@ static const struct cmd cmd_workspace_list = {
     .summary = "List workspaces, or the files of one",
     .opts = OPTIONS({"recursive", 'R', NULL, "With a workspace: list everything below it, too"},
                     NAMES_ONLY_OPTION, FORMAT_OPTION),
-    .pos = MAYBE("NAME:PATH", "List what is there; NAME alone: at the top"),
+    .pos = MAYBE("NAME:PATH", "What to list; NAME alone: the top directory"),
     .details =
         "Files are listed without starting a sandbox. A workspace in a bucket is synced first.",
     .examples = "  msb workspace ls\n"
@@ -253,14 +253,14 @@ static int sync_one(const struct store *s, const struct args *a, const char *nam
 static const struct cmd cmd_workspace_sync = {
     .name = "sync",
     .summary = "Copy snapshot workspaces back to the host, and to their buckets",
-    .opts = OPTIONS({"max", 0, "SIZE", "Size limit, this time"}, QUIET_OPTION),
+    .opts = OPTIONS({"max", 0, "SIZE", "Size limit for this sync"}, QUIET_OPTION),
     .pos = SOME("NAMES", "Workspaces, or sandboxes that have one"),
     .details =
-        "A running sandbox is copied as it is now. A stopped one is started for the copy, "
-        "without running any command. Stopping, starting and removing a sandbox sync, too: "
-        "use this for a sandbox that ended by itself, or to see results early.\n\n"
-        "A workspace in a bucket is brought up to date in both directions. What changed on both "
-        "sides is kept twice: the bucket's version has the name, the other one is renamed.",
+        "A running sandbox is copied as it is now. A stopped one is started for the copy, without "
+        "running any command. Stopping, starting and removing a sandbox sync, too: use this for a "
+        "sandbox that ended by itself, or to see results early.\n\n"
+        "A workspace in a bucket is brought up to date in both directions. Files that changed on "
+        "both sides are kept twice: the bucket's keeps the name, the local one is renamed.",
     .examples = "  msb workspace sync task-7\n"
                 "  msb workspace sync --max 4G task-7",
     .each =
