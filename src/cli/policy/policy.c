@@ -172,7 +172,7 @@ static int policy_copies(const struct args *a, const struct store *s, struct err
 
 static const struct cmd cmd_policy_copies = {
     .name = "copies",
-    .summary = "Check whether paths of the host may be copied into a sandbox, or out of it",
+    .summary = "Check whether host paths may be copied into a sandbox, or out of it",
     .opts = OPTIONS({"write", 0, NULL, "From the sandbox to these paths"}, POLICY_OPTION),
     .pos = ONE("NAME", "Sandbox"),
     .then = SOME("PATHS", "Paths of the host"),

@@ -542,7 +542,7 @@ static const struct opt update_opts[] = {
     {"cpu-share", 0, "N", "CPU weight relative to others, usually 1024"},
     {"cpuset-cpus", 0, "LIST", "CPUs of the host to run on"},
     {"cpuset-mems", 0, "LIST", "Memory nodes of the host to use"},
-    {"memory", 0, "SIZE", "Limit of its cgroup (-1: none); the guest's size stays", OPT_HYPHEN},
+    {"memory", 0, "SIZE", "Limit of its cgroup (-1: none), not the guest's size", OPT_HYPHEN},
     {"memory-reservation", 0, "SIZE", "Memory it keeps when memory is scarce"},
     {"pids-limit", 0, "N", "Processes of a container in a pod (-1: no limit)", OPT_HYPHEN},
     {0},

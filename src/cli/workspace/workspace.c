@@ -181,7 +181,7 @@ static const struct cmd cmd_workspace_list = {
     .summary = "List workspaces, or the files of one",
     .opts = OPTIONS({"recursive", 'R', NULL, "With a workspace: list everything below it, too"},
                     NAMES_ONLY_OPTION, FORMAT_OPTION),
-    .pos = MAYBE("NAME:PATH", "What to list; NAME alone: the top directory"),
+    .pos = MAYBE("NAME:PATH", "Directory to list; NAME alone: the top directory"),
     .details =
         "Files are listed without starting a sandbox. A workspace in a bucket is synced first.",
     .examples = "  msb workspace ls\n"
