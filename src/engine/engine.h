@@ -28,11 +28,11 @@
 
 enum { ENGINE_DEVICES_MAX = 19 /* as many pins as an I/O APIC has for them */ };
 
-/* The largest memory for which a guest's kernel sizes its tables of files by itself, as they are
- * cleared at boot: entries for names and for inodes. */
+/* The largest memory for which a guest's kernel sizes its hash tables by itself, since it clears
+ * them at boot; and the arguments that keep them at that size: names, inodes, TCP, UDP. */
 #define ENGINE_TABLES_MEMORY (2ULL << 30)
-#define ENGINE_TABLE_NAMES (ENGINE_TABLES_MEMORY >> 13)
-#define ENGINE_TABLE_INODES (ENGINE_TABLES_MEMORY >> 14)
+#define ENGINE_TABLES \
+    "dhash_entries=262144 ihash_entries=131072 thash_entries=16384 uhash_entries=1024"
 
 struct engine_device {
     struct virtio_dev *dev;            /* NULL: another process serves it */

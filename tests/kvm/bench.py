@@ -42,7 +42,7 @@ AIMS = [  # (key, label, unit, aim)
     ("ratio_memory", "the same, 16 GiB / 512 MiB", "x", 1.5),
 ]
 # As the engine does beyond 2 GiB.
-LARGE_CMDLINE = " dhash_entries=262144 ihash_entries=131072"
+LARGE_CMDLINE = " dhash_entries=262144 ihash_entries=131072 thash_entries=16384 uhash_entries=1024"
 
 
 # --- instructions -------------------------------------------------------------------------------

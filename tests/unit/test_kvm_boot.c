@@ -368,7 +368,7 @@ static void test_cmdline(void **state)
     p.n_devices = ENGINE_DEVICES_MAX;
     assert_int_equal(kvm_cmdline(line, sizeof(line), &p), 0);
     assert_non_null(strstr(line, "loglevel=7 "));
-    assert_non_null(strstr(line, " dhash_entries=262144 ihash_entries=131072 "));
+    assert_non_null(strstr(line, " dhash_entries=262144 "));
     char small[32];
     assert_int_equal(kvm_cmdline(small, sizeof(small), &p), -E2BIG);
 }

@@ -78,8 +78,7 @@ int kvm_cmdline(char *to, size_t size, const struct engine_params *p)
     /* 3: critical messages and worse, of which a healthy boot has none. */
     text_add(&t, "loglevel=%d %s panic=-1", p->verbose ? 7 : 3, arch_cmdline());
     if (p->memory_bytes > ENGINE_TABLES_MEMORY)
-        text_add(&t, " dhash_entries=%llu ihash_entries=%llu", ENGINE_TABLE_NAMES,
-                 ENGINE_TABLE_INODES);
+        text_add(&t, " " ENGINE_TABLES);
     text_add(&t, " root=/dev/vda rootfstype=erofs ro init=%s", p->init);
     for (size_t i = 0; i < p->n_devices; i++)
         text_add(&t, " virtio_mmio.device=%dK@%#" PRIx64 ":%u", MMIO_PAGE / 1024,

@@ -93,10 +93,8 @@ static void build_cmdline(struct cmdline *c, const struct engine_params *p, bool
     add_arg(c, "dummy.numdummies=0");
     add_arg(c, "zram.num_devices=0");
     add_arg(c, "nf_conntrack.hashsize=4096");
-    if (p->memory_bytes > ENGINE_TABLES_MEMORY) {
-        add_arg(c, "dhash_entries=%llu", ENGINE_TABLE_NAMES);
-        add_arg(c, "ihash_entries=%llu", ENGINE_TABLE_INODES);
-    }
+    if (p->memory_bytes > ENGINE_TABLES_MEMORY)
+        add_arg(c, ENGINE_TABLES);
     for (size_t i = 0; i < p->n_devices; i++) {
         char path[16];
         uml_device_path(i, path);
