@@ -1,6 +1,7 @@
 #include "agent/server.h"
 
 #include "agent/session.h"
+#include "agent/vsock.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
@@ -60,7 +61,7 @@ static void refuse_stream(int fd)
 static void on_accept(struct loop_src *src, uint32_t events)
 {
     struct server *srv = CONTAINER_OF(src, struct server, listener);
-    int fd = accept4(src->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    int fd = vsock_accept(src->fd);
     if (fd < 0)
         return;
     if (srv->nsessions >= SERVER_SESSIONS_MAX || session_new(srv, fd) < 0)

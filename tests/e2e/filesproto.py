@@ -2,12 +2,13 @@
 import socket
 import struct
 
+from conftest import static_program
 from protoheader import named
 
-HELLO, FAIL, FILES, DATA_MAX = named("PROTO_", "HELLO FAIL FILES DATA_MAX")
+HELLO, FAIL, EXEC, FILES, DATA_MAX = named("PROTO_", "HELLO FAIL EXEC FILES DATA_MAX")
 OP, DATA, END, ENTRY, LEAVE, EVENT, OK, ERR = named("PROTO_FILE_", "OP DATA END ENTRY LEAVE EVENT OK ERR")
-F_VERSION, F_TEXT, F_KIND, F_ERRNO, F_COOKIE, F_CWD, F_USER = named(
-    "F_", "VERSION TEXT KIND ERRNO COOKIE CWD USER")
+F_VERSION, F_TEXT, F_KIND, F_ERRNO, F_COOKIE, F_CWD, F_USER, F_ARG = named(
+    "F_", "VERSION TEXT KIND ERRNO COOKIE CWD USER ARG")
 (F_OP, F_PATH, F_TO, F_FLAGS, F_OFFSET, F_LENGTH, F_MODE, F_UID, F_GID, F_MTIME, F_ATIME, F_SIZE,
  F_NAME, F_TARGET, F_LIMIT, F_CUT, F_EVENT) = named(
     "F_FILE_", "OP PATH TO FLAGS OFFSET LENGTH MODE UID GID MTIME ATIME SIZE NAME TARGET LIMIT CUT EVENT")
@@ -43,6 +44,20 @@ def fields(payload):
 
 def frame(kind, payload=b""):
     return struct.pack("<IHH", len(payload), kind, 0) + payload
+
+
+def command(*argv):
+    """What a session begins with that runs a command."""
+    return frame(HELLO, field(F_VERSION, 1 << 16)) + frame(EXEC, b"".join(field(F_ARG, a) for a in argv))
+
+
+def caller(directory):
+    """A directory for a guest, with a program for whoever in it tries to run a command (vsock_client.c)."""
+    static_program("vsock_client", directory)
+    (directory / "frames").write_bytes(command("sh", "-c", "id; grep CapEff /proc/self/status"))
+    for path in (directory, *directory.iterdir()):
+        path.chmod(0o755)
+    return directory
 
 
 class FileError(OSError):

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+import filesproto as fp
 import imagekit
 from conftest import wait_for
 from ocikit import Runtime, become_subreaper, bury, make_root, reap, sh
@@ -149,6 +150,20 @@ def test_processes_of_another(pod):
     assert "not that of a container in this pod" in pod.rt.refused(sh("true"), **pod.config(pids=os.getpid()))
     assert "a kernel of its own" in pod.rt.refused(sh("true"), linux={
         "namespaces": [{"type": "pid", "path": f"/proc/{pod.pid}/ns/pid"}]})
+
+
+NOTHING = {"user": {"uid": 1000, "gid": 1000}, "noNewPrivileges": True, "capabilities": {"bounding": []}}
+
+
+def test_the_agents_take_commands_from_the_host_alone(pod, tmp_path):
+    """Neither that of the guest nor that of another container runs what a container asks for."""
+    mounts = [{"destination": "/c", "type": "bind", "source": str(fp.caller(tmp_path)), "options": ["rbind", "ro"]}]
+    pod.create("beside", sh("sleep 1000"))
+    pod.rt("start", "beside")
+    script = "i=1024; while [ $i -lt 1088 ]; do /c/vsock_client $i 1 1 </c/frames 2>&1; i=$((i + 1)); done; id -u"
+    out = pod.run(sh(script, **NOTHING), mounts=mounts)
+    pod.rt("delete", "--force", "beside")
+    assert set(out.split()) <= {"ECONNREFUSED", "ECONNRESET", "ENODEV", "1000"} and out.endswith("1000\n")
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@ import json
 
 import pytest
 
+import filesproto as fp
 from conftest import wait_for
 from guest import sh
 from sdkkit import client_of, go
@@ -142,6 +143,17 @@ def test_restricted(module_msb, tmp_path):
         m.ok("modify", "-q", "res", "--security", change, "--restart")
         limited(m.ok("exec", "-q", "res", "--", *STATUS), caps, True)
     assert '"field": "security"' in m.ok("modify", "res", "--pids-limit", "9", "--dry-run", "--format", "json")
+
+
+@pytest.mark.parametrize("options", [["--security", "restricted"], ["--user", "1000:1000"]], ids=lambda o: o[0])
+def test_the_agent_takes_commands_from_the_host_alone(module_msb, tmp_path, options):
+    """A program that connects to it in the guest would run commands as root, with all capabilities."""
+    m = module_msb
+    m.create("lo", *options, "-v", f"{fp.caller(tmp_path)}:/c:ro")
+    p = m("exec", "-q", "-u", "1000:1000", "lo", "--", "sh", "-c", "id -u; /c/vsock_client 1024 1 1 </c/frames; echo tried")
+    assert p.stdout.startswith(b"1000\n") and p.stdout.endswith(b"tried\n") and b"uid=" not in p.stdout
+    assert p.stderr == b""
+    m.ok("rm", "-f", "lo")
 
 
 def test_single_options(module_msb):
