@@ -394,7 +394,7 @@ void mounts_complete(const struct config *cfg)
     for (size_t i = 0; i < cfg->nmounts; i++)
         if (cfg->mounts[i].tag)
             trust_share(cfg, &cfg->mounts[i]);
-    (void)mount("cgroup2", "/sys/fs/cgroup", "cgroup2", SAFE, NULL);
+    (void)mount("cgroup2", "/sys/fs/cgroup", "cgroup2", SAFE, MOUNTS_CGROUP_OPTIONS);
     if (!config_mounts(cfg, "/dev/shm")) {
         (void)mkdir("/dev/shm", 01777);
         (void)mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");

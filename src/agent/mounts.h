@@ -15,6 +15,10 @@
  */
 #pragma once
 
+/* Of cgroup2, for all mounts of it: from within a cgroup namespace nothing can leave its group, or lift
+ * the group's limits. A later mount without it, by the agent, would switch it off. */
+#define MOUNTS_CGROUP_OPTIONS "nsdelegate"
+
 #include "agent/request.h"
 #include "util/err.h"
 

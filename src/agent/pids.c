@@ -1,5 +1,6 @@
 #include "agent/pids.h"
 
+#include "agent/mounts.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
@@ -36,7 +37,8 @@ static int make_group(int root, uint32_t max)
 int pids_limit(uint32_t max, struct err *e)
 {
     if ((mkdir(ASIDE, 0700) < 0 && errno != EEXIST) ||
-        mount("cgroup2", ASIDE, "cgroup2", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
+        mount("cgroup2", ASIDE, "cgroup2", MS_NOSUID | MS_NODEV | MS_NOEXEC,
+              MOUNTS_CGROUP_OPTIONS) < 0)
         return err_sys(e, errno, "cannot limit the number of processes");
     AUTO_CLOSE int root = open(ASIDE, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int r = root < 0 || make_group(root, max) < 0

@@ -217,6 +217,46 @@ def test_groups_within_a_containers_own(pod):
         assert "container-" not in groups()
 
 
+LEAVE = """
+import ctypes, os, signal, struct
+own = open("/proc/self/cgroup").read()
+libc = ctypes.CDLL(None, use_errno=True)
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        if open(f"/proc/{pid}/cgroup").read() == own:
+            continue
+        group = os.open(f"/proc/{pid}/root/sys/fs/cgroup", os.O_RDONLY)
+    except OSError:
+        continue
+    INTO_CGROUP = 1 << 33
+    args = struct.pack("11Q", INTO_CGROUP, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, group)
+    if libc.syscall(435, args, len(args)) == 0:  # clone3
+        os.setsid()
+        os.execv("/bin/busybox", ["sleep", "6789"])
+    print(ctypes.get_errno() and os.strerror(ctypes.get_errno()))
+"""
+
+
+def test_nobody_leaves_its_group(pod):
+    """A container that reaches the groups of another, by a pid namespace that they share, cannot put a process there."""
+    caps = {"capabilities": dict.fromkeys(("bounding", "permitted", "effective"), ["CAP_CHOWN", "CAP_KILL"])}
+    host = [{"destination": d, "type": "bind", "source": os.path.realpath(d), "options": ["rbind", "ro"]}
+            for d in ("/usr", "/lib", "/lib64") if os.path.isdir(d)]
+    pod.create("stays", sh("sleep 1000", **caps), pids=pod.pid)
+    pod.rt("start", "stays")
+    said = pod.run({**sh("", **caps), "args": ["/usr/bin/python3", "-c", LEAVE]}, mounts=host, pids=pod.pid)
+    assert "sleep 6789" not in pod.run(sh(PS), pids=pod.pid)
+    assert set(said.splitlines()) == {"No such file or directory"}
+    pod.rt("delete", "--force", "stays")
+
+
+def test_limits_are_not_the_containers_own(pod):
+    """Not even with all capabilities. It may divide what it has."""
+    script = ("cd /sys/fs/cgroup; echo max >pids.max 2>/dev/null; echo 100 >memory.max 2>/dev/null; cat pids.max; "
+              "mkdir a; echo 0 >a/cgroup.procs; grep -q $$ a/cgroup.procs && echo divided")
+    assert pod.run(sh(script), linux={"resources": {"pids": {"limit": 50}}}) == "50\ndivided\n"
+
+
 def test_policy(pod, tmp_path):
     """What it refuses is not begun: no place is made in the root or in a volume."""
     root, volume = make_root(tmp_path / "rootfs"), tmp_path / "volume"
