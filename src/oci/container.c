@@ -265,6 +265,12 @@ static int not_in(const struct oci_container *c, const char *verb, struct err *e
                    oci_status_name(c->status));
 }
 
+/* runc's words: containerd's shim looks for them, and takes any others for a failure. */
+static int not_running(const char *id, struct err *e)
+{
+    return err_set(e, ESRCH, "container not running: '%s'", id);
+}
+
 /* By descriptor, so that no other process can be hit. */
 static int signal_process(const struct oci_container *c, int signal, struct err *e)
 {
@@ -325,7 +331,7 @@ int oci_kill(const struct oci_runtime *rt, const char *id, int signal, bool all,
                                                             : signal_process(&c, signal, e);
     if (r == -ESRCH && all) /* nothing is left of it */
         return 0;
-    return r == -ESRCH ? err_set(e, ESRCH, "container '%s' is not running", id) : r;
+    return r == -ESRCH ? not_running(id, e) : r;
 }
 
 int oci_freeze(const struct oci_runtime *rt, const char *id, bool freeze, struct err *e)
@@ -418,7 +424,7 @@ json_t *oci_usage(const struct oci_runtime *rt, const char *id, struct err *e)
     if (container_open(rt, id, &c, e) < 0)
         return NULL;
     if (c.status == OCI_STOPPED) {
-        (void)err_set(e, ESRCH, "container '%s' is not running", id);
+        (void)not_running(id, e);
         return NULL;
     }
     json_t *j = json_pack("{s:s, s:s, s:o}", "type", "stats", "id", id, "data",

@@ -77,7 +77,9 @@ def test_life_of_a_container(rt):
     assert reap(pid) == 3
     assert sorted(out.read_text().splitlines()) == ["b c", "err", "input"]
     assert rt.status("life") == "stopped" and rt.state("life")["pid"] == 0
-    assert "not running" in rt("kill", "life", "15", check=1).err
+    for words in (["kill", "life", "15"], ["events", "--stats", "life"]):
+        assert "container not running" in rt(*words, check=1).err  # as runc says it
+        assert rt.last_error() == "container not running: 'life'"
     rt("kill", "--all", "life", "9")
     rt("delete", "life")
     assert "does not exist" in rt("delete", "life", check=1).err
