@@ -150,6 +150,17 @@ static int expand_slice(const char *slice, char *to, size_t size)
     return at < size ? 0 : -ENAMETOOLONG;
 }
 
+/* Whether each part of the path is a name. */
+static bool is_plain(const char *path)
+{
+    for (const char *name = path; *name; name += strcspn(name, "/")) {
+        size_t n = strcspn(++name, "/");
+        if (n == 0 || (n <= 2 && strncmp(name, "..", n) == 0))
+            return false;
+    }
+    return *path != '\0';
+}
+
 /* "slice:prefix:name" is where systemd would put the scope. */
 static int settle_path(const char *path, bool systemd, char *to, size_t size, struct err *e)
 {
@@ -173,8 +184,7 @@ static int settle_path(const char *path, bool systemd, char *to, size_t size, st
     } else if (snprintf(to, size, "%s%s", path[0] == '/' ? "" : "/", path) >= (int)size) {
         r = -ENAMETOOLONG;
     }
-    if (r < 0 || strstr(to, "/../") || strstr(to, "//") || to[strlen(to) - 1] == '/' ||
-        strstr(to, "/./"))
+    if (r < 0 || !is_plain(to))
         return err_set(e, EINVAL, "cgroupsPath '%s' is not a usable path", path);
     return 0;
 }

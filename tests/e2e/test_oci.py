@@ -740,7 +740,8 @@ BAD = {
     "id-mapped mounts": {"mounts": [{"destination": "/x", "type": "bind", "source": "/etc", "options": ["idmap"]}]},
     "unknown 'msb.dreams'": {"annotations": {"msb.dreams": "1"}},
     "msb.memory: invalid value 'lots'": {"annotations": {"msb.memory": "lots"}},
-    "not a usable path": {"linux": {"cgroupsPath": "/a/../b"}},
+    **{f"'{path}' is not a usable path": {"linux": {"cgroupsPath": path}}
+       for path in ("/a/../b", "/a/..", "/a/.", "/a/./b", "a//b", "/a/", "..", ".")},
     "process.oomScoreAdj must be a number": {"process": sh("true", oomScoreAdj=1001)},
 }
 
