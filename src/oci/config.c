@@ -105,14 +105,27 @@ static int read_namespace(struct container_config *c, const json_t *n, struct er
     return 0;
 }
 
-/* The default devices of every container are there anyway. */
+/* The default devices of every container are there anyway. "u" is another word for "c". */
 static int check_device(const json_t *d, struct err *e)
 {
+    static const struct {
+        const char *path;
+        int major, minor;
+    } known[] = {{"/dev/null", 1, 3},    {"/dev/zero", 1, 5},       {"/dev/full", 1, 7},
+                 {"/dev/random", 1, 8},  {"/dev/urandom", 1, 9},    {"/dev/tty", 5, 0},
+                 {"/dev/fuse", 10, 229}, {"/dev/net/tun", 10, 200}, {"/dev/ptmx", 5, 2},
+                 {"/dev/console", 5, 1}};
     const char *path = json_string_value(json_object_get(d, "path"));
-    if (word_among("/dev/null|/dev/zero|/dev/full|/dev/random|/dev/urandom|/dev/tty|/dev/fuse|"
-                   "/dev/net/tun|/dev/ptmx|/dev/console",
-                   path))
-        return 0;
+    for (size_t i = 0; path && i < ARRAY_LEN(known); i++) {
+        if (strcmp(path, known[i].path) != 0)
+            continue;
+        if (word_among("c|u", json_string_value(json_object_get(d, "type"))) &&
+            json_number_value(json_object_get(d, "major")) == known[i].major &&
+            json_number_value(json_object_get(d, "minor")) == known[i].minor)
+            return 0;
+        return err_set(e, ENOTSUP, "linux.devices: %s is not c %d:%d, which is what a guest has",
+                       path, known[i].major, known[i].minor);
+    }
     (void)err_set(e, ENOTSUP, "linux.devices: '%.128s' cannot be passed into a guest",
                   path ? path : "");
     err_hint(e, "leave out --device, and --privileged, which adds all devices of the host");

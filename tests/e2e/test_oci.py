@@ -775,6 +775,15 @@ def test_refused(rt, message):
     assert message in rt.refused(config.pop("process"), **config)
 
 
+def test_devices(rt):
+    """Those that a guest has anyway, and no others under their names."""
+    device = lambda kind, major, minor: {"path": "/dev/zero", "type": kind, "major": major, "minor": minor}
+    fuse = {"path": "/dev/fuse", "type": "c", "major": 10, "minor": 229, "fileMode": 0o666, "uid": 0, "gid": 0}
+    assert rt.run(sh("head -c 2 /dev/zero | wc -c"), linux={"devices": [device("c", 1, 5), device("u", 1, 5), fuse]}) == "2\n"
+    for other in (device("c", 1, 3), device("c", 8, 5), device("b", 1, 5), device("p", 1, 5), {"path": "/dev/zero", "type": "c"}):
+        assert "/dev/zero is not c 1:5" in rt.refused(sh("true"), linux={"devices": [other]})
+
+
 def test_policy(rt):
     """No annotation widens what the operator's policy allows; what a configuration leaves open is within it."""
     policy = rt.root / "policy.yaml"
