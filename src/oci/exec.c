@@ -22,8 +22,9 @@ struct exec {
     const struct oci_exec *x;
     const struct oci_runtime *rt;
     struct oci_process process;
-    int sock;   /* to the sandbox */
-    int report; /* to the process that waits for it to start; -1: no longer needed */
+    json_t *groups; /* the container's, where its processes on the host are */
+    int sock;       /* to the sandbox */
+    int report;     /* to the process that waits for it to start; -1: no longer needed */
     pid_t pid;
 };
 
@@ -52,7 +53,7 @@ static int run_session(struct exec *x, struct err *e)
 }
 
 /* In a process of its own, which the caller of `exec` finds by --pid-file and waits for. */
-static void __attribute__((noreturn)) exec_main(struct exec *x)
+static void __attribute__((noreturn)) exec_main(struct exec *x, bool in_group)
 {
     struct err e = {0};
     const int keep[] = {x->sock, x->report};
@@ -61,6 +62,8 @@ static void __attribute__((noreturn)) exec_main(struct exec *x)
     (void)process_close_others(3, keep, ARRAY_LEN(keep));
     process_forget_caller("exec", x->x->id);
     process_set_oom_score(&x->process);
+    if (!in_group) /* a user may have no right to move it there */
+        (void)group_enter(x->groups, NULL);
     int r = x->x->console_socket
                 ? console_take(x->x->console_socket, x->process.rows, x->process.cols, &e)
                 : 0;
@@ -79,10 +82,11 @@ static int spawn_exec(struct exec *x, int *code, struct err *e)
     int r = packet_pair(&here, &x->report, e);
     if (r < 0)
         return r;
-    x->pid = fork();
+    bool in_group;
+    x->pid = group_fork(x->groups, &in_group);
     if (x->pid == 0) {
         (void)close(here);
-        exec_main(x);
+        exec_main(x, in_group);
     }
     close_fd(&x->report);
     r = x->pid < 0 ? err_sys(e, errno, "cannot start a process") : report_receive(here, NULL, e);
@@ -98,27 +102,28 @@ static int spawn_exec(struct exec *x, int *code, struct err *e)
 }
 
 /* A connection to it, and what every command there is held to. */
-static int connect_to(const struct oci_runtime *rt, const char *id, struct session_request *req,
-                      char **filter, struct err *e)
+static int connect_to(struct exec *x, const char *id, char **filter, struct err *e)
 {
     AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
-    int r = container_open(rt, id, &c, e);
+    struct session_request *req = &x->process.req;
+    int r = container_open(x->rt, id, &c, e);
     if (r == 0)
         r = container_read_filter(&c, filter, &req->filter_size, e);
     if (r < 0)
         return r;
     req->filter = *filter;
+    x->groups = json_incref(json_object_get(c.j, "groups"));
     if (c.status != OCI_RUNNING && c.status != OCI_CREATED)
         return err_set(e, EINVAL, "cannot exec in container '%s': it is %s", id,
                        oci_status_name(c.status));
-    return pod_connect(rt, &c, e);
+    return pod_connect(x->rt, &c, e);
 }
 
 int oci_exec(const struct oci_runtime *rt, const struct oci_exec *o, int *code, struct err *e)
 {
     struct exec x = {.x = o, .rt = rt, .sock = -1, .report = -1};
     AUTO_FREE char *filter = NULL;
-    int r = x.sock = connect_to(rt, o->id, &x.process.req, &filter, e);
+    int r = x.sock = connect_to(&x, o->id, &filter, e);
     if (r >= 0)
         r = process_read(&x.process, o->process, e);
     if (r == 0 && x.process.terminal && o->detach && !o->console_socket)
@@ -126,6 +131,7 @@ int oci_exec(const struct oci_runtime *rt, const struct oci_exec *o, int *code, 
     if (r == 0)
         r = spawn_exec(&x, code, e);
     close_fd(&x.sock);
+    json_decref(x.groups);
     process_free(&x.process);
     return r;
 }
