@@ -219,6 +219,20 @@ static int remove_guest(const struct oci_runtime *rt, const char *id, const char
     return r;
 }
 
+/* Stored first, for a `delete` that has to remove them. */
+static int make_groups(const struct oci_runtime *rt, const struct container_config *config,
+                       struct oci_container *c, json_t **ret, struct err *e)
+{
+    const struct group_wish w = {.path = config->cgroups_path,
+                                 .systemd = rt->g->systemd_cgroup,
+                                 .id = c->id,
+                                 .resources = config->resources};
+    int r = group_plan(&w, ret, e);
+    if (r == 0)
+        r = container_save(c, json_pack("{s:O}", "groups", *ret), 0, e);
+    return r < 0 ? r : group_make(&w, *ret, e);
+}
+
 int oci_create(struct oci_runtime *rt, const struct oci_create *o, struct err *e)
 {
     AUTO_CONFIG struct container_config config = {0};
@@ -233,11 +247,7 @@ int oci_create(struct oci_runtime *rt, const struct oci_create *o, struct err *e
         r = container_make(rt, o->id, &c, e);
     if (r < 0)
         return r;
-    r = group_make(&(struct group_wish){.path = config.cgroups_path,
-                                        .systemd = rt->g->systemd_cgroup,
-                                        .id = o->id,
-                                        .resources = config.resources},
-                   &groups, e);
+    r = make_groups(rt, &config, &c, &groups, e);
     if (r == 0)
         r = create_in(o,
                       &(struct oci_init){.rt = rt,
@@ -245,7 +255,8 @@ int oci_create(struct oci_runtime *rt, const struct oci_create *o, struct err *e
                                          .container = &c,
                                          .groups = groups,
                                          .console_socket = o->console_socket,
-                                         .pod = pod},
+                                         .pod = pod,
+                                         .lock = lock.fd},
                       &c, groups, e);
     if (r < 0) {
         (void)remove_guest(rt, o->id, pod, config.ns.path[OCI_NS_NET], NULL);

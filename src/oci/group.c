@@ -105,14 +105,21 @@ static void inherit(const char *dir, const char *file)
     (void)cgroup_write(dir, file, value);
 }
 
+/* How much of it is the hierarchy's root: a part of GROUP_ROOT, in cgroup v1. */
+static size_t root_length(const char *group, bool common)
+{
+    size_t n = strlen(GROUP_ROOT);
+    return common ? n : n + 1 + strcspn(group + n + 1, "/");
+}
+
 /* Every directory on the way, as mkdir -p. */
-static int make_path(const char *top, const char *path)
+static int make_path(const char *group)
 {
     char dir[PATH_MAX];
-    bool common = is_common(top);
-    size_t at = strlen(top);
-    if (snprintf(dir, sizeof(dir), "%s%s", top, path) >= (int)sizeof(dir))
-        return -ENAMETOOLONG;
+    bool common = is_common(GROUP_ROOT);
+    size_t at = root_length(group, common);
+    bool cpuset = !common && memmem(group, at, "cpuset", strlen("cpuset"));
+    (void)snprintf(dir, sizeof(dir), "%s", group);
     while (dir[at]) {
         size_t end = at + 1 + strcspn(dir + at + 1, "/");
         char c = dir[end];
@@ -126,7 +133,7 @@ static int make_path(const char *top, const char *path)
         dir[end] = '\0';
         if (mkdir(dir, 0755) < 0 && errno != EEXIST)
             return -errno;
-        if (strstr(top, "cpuset")) {
+        if (cpuset) {
             inherit(dir, "cpuset.cpus");
             inherit(dir, "cpuset.mems");
         }
@@ -206,20 +213,17 @@ void group_remove(const json_t *groups)
 static int add_group(json_t *list, const char *top, const char *path)
 {
     char dir[PATH_MAX];
-    int r = make_path(top, path);
-    if (r < 0)
-        return r;
     if (snprintf(dir, sizeof(dir), "%s%s", top, path) >= (int)sizeof(dir))
         return -ENAMETOOLONG;
     return json_array_append_new(list, json_string(dir)) < 0 ? -ENOMEM : 0;
 }
 
 /* One for each mounted hierarchy; links there lead to one of the others. */
-static int make_in_all(json_t *list, const char *path)
+static int plan_in_all(json_t *list, const char *path)
 {
     AUTO_CLOSEDIR DIR *d = opendir(GROUP_ROOT);
-    int first = d ? -ENOENT : -errno;
-    for (const struct dirent *entry; d && (entry = readdir(d));) {
+    int r = 0;
+    for (const struct dirent *entry; r == 0 && d && (entry = readdir(d));) {
         char top[PATH_MAX];
         struct statfs fs;
         if (entry->d_name[0] == '.' || entry->d_type == DT_LNK)
@@ -227,12 +231,9 @@ static int make_in_all(json_t *list, const char *path)
         (void)snprintf(top, sizeof(top), GROUP_ROOT "/%s", entry->d_name);
         if (statfs(top, &fs) < 0 || (unsigned long)fs.f_type != CGROUP_SUPER_MAGIC)
             continue;
-        int r = add_group(list, top, path);
-        if (r == -ENOMEM)
-            return r;
-        first = r < 0 && json_array_size(list) == 0 ? r : 0;
+        r = add_group(list, top, path);
     }
-    return first;
+    return r;
 }
 
 /* In cgroup v1 only the freezer and the hierarchies with a limit to set are used: each costs a move. */
@@ -246,7 +247,7 @@ static bool is_needed(const char *kinds, const json_t *resources)
 
 /* Without a path the group is below this process's own, as with other runtimes. In cgroup v2 it is beside
  * our own, which has processes and so no controllers for groups below it. */
-static int make_near_own(json_t *list, const char *id, const json_t *resources)
+static int plan_near_own(json_t *list, const char *id, const json_t *resources)
 {
     bool common = is_common(GROUP_ROOT);
     AUTO_FCLOSE FILE *f = fopen("/proc/self/cgroup", "re");
@@ -278,7 +279,7 @@ static int make_near_own(json_t *list, const char *id, const json_t *resources)
     return r;
 }
 
-int group_make(const struct group_wish *w, json_t **ret, struct err *e)
+int group_plan(const struct group_wish *w, json_t **ret, struct err *e)
 {
     const char *path = w->path;
     char clean[PATH_MAX] = "";
@@ -289,21 +290,36 @@ int group_make(const struct group_wish *w, json_t **ret, struct err *e)
     if (r < 0)
         return r;
     if (!path || !*path)
-        r = make_near_own(list, w->id, w->resources);
+        r = plan_near_own(list, w->id, w->resources);
     else
-        r = is_common(GROUP_ROOT) ? add_group(list, GROUP_ROOT, clean) : make_in_all(list, clean);
-    /* A caller that may not make cgroups does without, as long as nothing is to be limited. */
-    if (r < 0 && r != -EACCES && r != -EPERM && r != -EROFS && r != -ENOENT) {
-        group_remove(list);
+        r = is_common(GROUP_ROOT) ? add_group(list, GROUP_ROOT, clean) : plan_in_all(list, clean);
+    if (r < 0)
         return err_sys(e, -r, "cannot create the cgroup %s", *clean ? clean : w->id);
+    *ret = steal_ptr(&list);
+    return 0;
+}
+
+int group_make(const struct group_wish *w, json_t *groups, struct err *e)
+{
+    const char *name = w->path && *w->path ? w->path : w->id;
+    int r = 0;
+    for (size_t i = json_array_size(groups); i-- > 0;) {
+        int k = make_path(json_string_value(json_array_get(groups, i)));
+        if (k < 0)
+            (void)json_array_remove(groups, i);
+        r = k < 0 ? k : r;
     }
-    if (nobody_moves(list)) { /* frozen by another program */
-        remove_groups(list, 1);
-        (void)err_set(e, EBUSY, "the cgroup %s is frozen", *clean ? clean : w->id);
+    /* A caller that may not make cgroups does without, as long as nothing is to be limited. */
+    bool may_not = r == -EACCES || r == -EPERM || r == -EROFS || r == -ENOENT;
+    if (r < 0 && !may_not && json_array_size(groups) == 0)
+        return err_sys(e, -r, "cannot create the cgroup %s", name);
+    if (nobody_moves(groups)) { /* frozen by another program */
+        remove_groups(groups, 1);
+        (void)json_array_clear(groups);
+        (void)err_set(e, EBUSY, "the cgroup %s is frozen", name);
         err_hint(e, "resume its processes first, or use another linux.cgroupsPath");
         return -EBUSY;
     }
-    *ret = steal_ptr(&list);
     return 0;
 }
 

@@ -21,8 +21,11 @@ struct group_wish {
     const char *id;
     const json_t *resources;
 };
-/* Makes the groups; *ret becomes the list of their directories, empty when this user may make none. */
-int group_make(const struct group_wish *w, json_t **ret, struct err *e);
+/* *ret becomes the list of the groups' directories, which are not made yet: it can be stored before, so
+ * that they are removed whatever happens. */
+int group_plan(const struct group_wish *w, json_t **ret, struct err *e);
+/* Makes them; those that this user may not make are taken from the list. */
+int group_make(const struct group_wish *w, json_t *groups, struct err *e);
 /* linux.resources, as far as the host's side of it goes; NO_LIMIT lifts a limit. own: the group is one that we
  * chose, and may have no controller for memory. */
 int group_limit(const json_t *groups, const json_t *resources, bool own, struct err *e);

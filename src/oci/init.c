@@ -178,8 +178,12 @@ static int boot(const struct oci_init *in, int init, struct err *e)
         return err_sys(e, -monitor, "the %s has ended already", in->pod ? "pod" : "new sandbox");
     if (in->config->sandbox && in->config->ns.entered[OCI_NS_NET])
         forward_start(dir, monitor);
-    return sock_send_fd(init, monitor) < 0 ? err_set(e, ECHILD, "the container's process has ended")
-                                           : 0;
+    if (sock_send_fd(init, monitor) == 0)
+        return 0;
+    struct err ignored = {0};
+    if (!in->pod) /* nobody else may be left to end it */
+        (void)sandbox_remove(&in->rt->store, in->container->id, true, NULL, &ignored);
+    return err_set(e, ECHILD, "the container's process has ended");
 }
 
 /* Its files are what this process sees. */
@@ -418,7 +422,7 @@ void booter_main(const struct oci_init *in, bool in_group, int sock)
     struct err e = {0};
     int init = -1;
     process_default_signals();
-    keep_only(in, sock, -1);
+    keep_only(in, sock, in->lock);
     int r = prepare(in, in_group, sock, &init, &e);
     if (r == 0)
         r = boot(in, init, &e);

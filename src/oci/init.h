@@ -27,6 +27,7 @@ struct oci_init {
     const json_t *groups;
     const char *console_socket; /* NULL: stdio is inherited */
     const char *pod;            /* whose guest it is in; NULL: its own */
+    int lock; /* of its name: if its creator is killed, it is free once the guest has booted, or not */
 };
 
 /* Sent twice: when there is a process in the container's namespaces, and when the guest is up. The first

@@ -1,8 +1,8 @@
 /* What is known of a container, between calls.
  *
- * Written once when it is created; everything that changes later is looked up: whether its process
- * lives, whether its command was started (a file appears), whether its group is frozen. So a caller
- * that crashes leaves nothing to repair.
+ * Written when it is created, first with no more than the groups that it is to be in; everything that
+ * changes later is looked up: whether its process lives, whether its command was started (a file
+ * appears), whether its group is frozen. So a caller that crashes leaves nothing to repair.
  */
 #pragma once
 

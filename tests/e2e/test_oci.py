@@ -1,4 +1,5 @@
 """msb as an OCI runtime, called as container engines call one, with bundles made by hand."""
+import contextlib
 import fcntl
 import json
 import os
@@ -147,6 +148,62 @@ def test_its_process_dies_while_the_guest_boots(rt):
     assert not pid_file.exists() and not (rt.root / "sandboxes/doomed").exists()
     wait_for(lambda: not rt.processes())
     assert rt.run(sh("echo on")) == "on\n"
+
+
+class Orphan:
+    """A `create` that is killed. Nothing of it is left after `delete --force`, and the ID can be used again."""
+
+    def __init__(self, rt, **config):
+        self.rt, self.group, self.pid_file = rt, f"msb-oci-{os.getpid()}", rt.dir / "orphan.pid"
+        self.pid_file.unlink(missing_ok=True)
+        linux = {"cgroupsPath": f"/{self.group}"} if has_cgroups() else {}
+        argv = ["create", "--bundle", rt.bundle(sh("sleep 1000"), linux=linux, **config), "--pid-file", self.pid_file, "orphan"]
+        quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        self.p = subprocess.Popen([rt.exe, "--root", rt.root, *argv], env=rt.env, **quiet)
+
+    def kill(self):
+        self.p.kill()
+        self.p.wait()
+
+    def is_gone(self):
+        bury()
+        assert self.rt.processes() == [] and self.rt.ids() == [] and list((self.rt.root / "sandboxes").iterdir()) == []
+        assert not [d for d in pathlib.Path("/sys/fs/cgroup").glob("*") if d.name == self.group or (d / self.group).exists()]
+        assert str(self.rt.rootfs) not in pathlib.Path("/proc/self/mountinfo").read_text()
+        self.rt.create("orphan", sh("true"))
+        self.rt("delete", "--force", "orphan")
+
+
+def test_create_is_killed(rt):
+    for ms in range(0, 150, 10):
+        orphan = Orphan(rt)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            orphan.p.wait(ms / 1000)
+        orphan.kill()
+        rt("delete", "--force", "orphan")
+        orphan.is_gone()
+
+
+def test_create_is_killed_just_before_the_guest_boots(rt):
+    """The process that boots it is held up, so that `delete` comes first."""
+    go = rt.dir / "go"
+    script = f"touch {go}-on; until test -e {go}; do sleep 0.01; done"
+    hooks = {"createRuntime": [{"path": "/bin/sh", "args": ["sh", "-c", script], "env": ["PATH=/usr/bin:/bin"]}]}
+    orphan = Orphan(rt, hooks=hooks)
+    wait_for(lambda: pathlib.Path(f"{go}-on").exists())
+    booter = int(pathlib.Path(f"/proc/{orphan.p.pid}/task/{orphan.p.pid}/children").read_text().split()[0])
+    os.kill(booter, signal.SIGSTOP)
+    go.touch()
+    wait_for(orphan.pid_file.exists)  # it has been told to boot
+    orphan.kill()
+    delete = subprocess.Popen([rt.exe, "--root", rt.root, "delete", "--force", "orphan"], env=rt.env)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        delete.wait(1)
+    os.kill(booter, signal.SIGCONT)
+    assert delete.wait(60) == 0
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(booter, 0)
+    orphan.is_gone()
 
 
 def test_pid_files_of_others(rt):
