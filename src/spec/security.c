@@ -69,7 +69,9 @@ static const struct {
     uint32_t pids;
 } profiles[] = {
     [SECURITY_DEFAULT] = {"default", SPEC_CAPS_ALL, false, 0},
-    [SECURITY_RESTRICTED] = {"restricted", SPEC_CAPS_ALL & ~SPEC_CAP_SYS_ADMIN, true, 0},
+    /* Whoever may trace the agent has what it has (docs/security.md). */
+    [SECURITY_RESTRICTED] = {"restricted",
+                             SPEC_CAPS_ALL & ~SPEC_CAP_SYS_ADMIN & ~SPEC_CAP_SYS_PTRACE, true, 0},
     [SECURITY_DOCKER] = {"docker", BIT(CAP_CHOWN) | BIT(CAP_DAC_OVERRIDE) | BIT(CAP_FOWNER), true,
                          256},
 };

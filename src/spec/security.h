@@ -22,13 +22,14 @@ enum {
 
 #define SPEC_CAP_COUNT 41
 #define SPEC_CAPS_ALL ((UINT64_C(1) << SPEC_CAP_COUNT) - 1)
+#define SPEC_CAP_SYS_PTRACE (UINT64_C(1) << 19)
 #define SPEC_CAP_SYS_ADMIN (UINT64_C(1) << 21)
 
 /* In the order of strictness. */
 enum security_profile {
-    SECURITY_DEFAULT,    /* root may do anything to its own kernel */
-    SECURITY_RESTRICTED, /* no CAP_SYS_ADMIN, no new privileges, mounts without set-user-ID */
-    SECURITY_DOCKER,     /* three capabilities, 256 processes, scratch directories in memory */
+    SECURITY_DEFAULT, /* root may do anything to its own kernel */
+    SECURITY_RESTRICTED, /* neither CAP_SYS_ADMIN nor CAP_SYS_PTRACE, no new privileges, mounts without set-user-ID */
+    SECURITY_DOCKER, /* three capabilities, 256 processes, scratch directories in memory */
 };
 #define SECURITY_PROFILES "default|restricted|docker"
 
