@@ -7,7 +7,7 @@
  *     kvm   vCPU threads in this process, devices behind virtio-mmio
  *     uml   a jailed child tree running a user-mode kernel, devices behind vhost-user
  *
- * engine_choose() opens what an engine needs of the host, in the launcher, with the caller's
+ * engine_choose() opens what an engine needs from the host, in the launcher, with the caller's
  * rights; the descriptor is handed to the monitor. start() is called once, in the monitor, inside
  * its namespaces but before it drops its capabilities and installs its seccomp filter: all
  * processes, sockets and mounts that the engine will ever need are made there. run() follows when
@@ -38,7 +38,7 @@ struct engine_device {
     struct virtio_dev *dev;            /* NULL: another process serves it */
     struct loop *loop;                 /* its thread serves the device, or connects to its server */
     const struct virtio_dev_ops *kind; /* of a device that another process serves, */
-    int server_fd; /* ... and the socket to it: it is sent its vhost-user socket */
+    int server_fd; /* ... and the socket to it, over which it is sent its vhost-user socket */
 };
 
 struct engine_params {
@@ -50,19 +50,18 @@ struct engine_params {
     const char *cpuinfo;  /* the first CPU's entry in the host's /proc/cpuinfo; may be "" */
     const char *init;     /* program the kernel starts, on the first disk */
     int cpu;              /* pin the guest to this CPU and those after it; -1 = do not */
-    bool spread;          /* ... and, if it has one, let a process of it use the next, too */
+    bool spread;          /* ... and, if pinned, let one of its processes use the next */
     bool verbose;         /* kernel messages of all levels */
     const char *jail_dir; /* an empty directory that an engine may mount over */
-    bool reduced;         /* there are no namespaces (jail/reduced.h); jail_dir is for an engine to
-                             enter */
-    bool own_user;        /* no other process has our user */
+    bool reduced;         /* there are no namespaces (jail/reduced.h); the engine enters jail_dir */
+    bool own_user;        /* no other process runs as our user */
     struct engine_device devices[ENGINE_DEVICES_MAX]; /* probed in this order */
     size_t n_devices;
 };
 
 /* Called on the main loop. */
 struct engine_events {
-    /* The guest is gone, completely. clean: it powered itself off. `how` says how it ended, for the
+    /* The guest is completely gone. clean: it powered itself off. `how` says how it ended, for the
      * user. */
     void (*ended)(void *ctx, bool clean, const char *how);
     /* Kernel console output: untrusted bytes. */
@@ -77,21 +76,22 @@ struct engine;
 struct engine_ops {
     const char *name;
     const char *kernel_file; /* in the assets directory */
-    const char *smp_file;    /* ... for a guest with several CPUs, which has one where this is not
-                              * installed; NULL = the same */
+    const char *smp_file;    /* ... for a guest with several CPUs; where it is not installed, the
+                              * guest gets one. NULL = the same */
     int max_cpus;            /* CPUs a guest can use */
     int max_cpus_reduced;    /* ... in a reduced jail (jail/reduced.h) */
     bool owns_memory;        /* guest memory is this process's own: a balloon can give it back */
-    bool huge_pages;         /* its guest's kernel has transparent ones */
-    bool one_cpu;            /* each CPU of a guest is best kept on one of the host's */
-    /* Opens what it needs of the host. NULL = nothing. */
+    bool huge_pages;         /* its guest kernel has transparent huge pages */
+    bool one_cpu;            /* each guest CPU is best kept on one host CPU */
+    /* Opens what it needs from the host. NULL = nothing. */
     int (*open)(int *ret_fd, struct err *e);
     int (*start)(struct engine **ret, const struct engine_params *p, struct loop *l,
                  const struct engine_events *ev, void *ctx, struct err *e);
     int (*run)(struct engine *en, struct err *e); /* NULL = start() does it all */
     void (*kill)(struct engine *en);              /* ended() follows */
     void (*free)(struct engine *en);
-    /* Optional: whether the guest has released all its devices, that is, shuts down in order. */
+    /* Optional: whether the guest has released all its devices, that is, is shutting down
+     * cleanly. */
     bool (*going_down)(struct engine *en);
     /* Optional: the CPU time of its processes, once the guest has ended. */
     uint64_t (*cpu_ns)(const struct engine *en);
@@ -101,9 +101,9 @@ struct engine_ops {
 
 extern const struct engine_ops engine_kvm;
 extern const struct engine_ops engine_uml;        /* guest processes under seccomp: the fast mode */
-extern const struct engine_ops engine_uml_ptrace; /* ... under ptrace, for hosts without it */
+extern const struct engine_ops engine_uml_ptrace; /* ... under ptrace, for hosts without seccomp */
 
-/* The engine that a sandbox will run on, and what it needs of the host. */
+/* The engine that a sandbox will run on, and what it needs from the host. */
 struct engine_choice {
     const struct engine_ops *ops;
     int device_fd;     /* what ops->open opened; -1 = nothing */

@@ -21,10 +21,10 @@ unsigned arch_ram_layout(uint64_t bytes, struct arch_ram out[ARCH_RAM_MAX]);
 uint64_t arch_device_gpa(unsigned i);
 unsigned arch_device_irq(unsigned i);
 
-/* Whether this host can give a guest that much memory. */
+/* Checks that this host can give a guest that much memory. */
 int arch_vm_check(struct vm *vm, uint64_t bytes, struct err *e);
 
-/* What must exist before the first virtual CPU: the interrupt controller. */
+/* Creates what must exist before the first virtual CPU: the interrupt controller. */
 int arch_vm_init(struct vm *vm, struct err *e);
 
 /* Loads the kernel into guest memory, and the tables from which it learns its memory, CPUs and
@@ -32,7 +32,7 @@ int arch_vm_init(struct vm *vm, struct err *e);
 int arch_load(struct vm *vm, int kernel_fd, const char *cmdline, unsigned n_cpus, uint64_t *entry,
               struct err *e);
 
-/* Registers and features of a virtual CPU before its first instruction. */
+/* Sets a virtual CPU's registers and features, before its first instruction. */
 int arch_vcpu_init(struct vm *vm, int vcpu_fd, unsigned id, unsigned n_cpus, uint64_t entry,
                    struct err *e);
 

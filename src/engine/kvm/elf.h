@@ -1,4 +1,4 @@
-/* Loads a Linux kernel (vmlinux, ELF) into guest memory, as its PVH note says.
+/* Loads a Linux kernel (vmlinux, ELF) into guest memory, as its PVH note specifies.
  *
  * The file is one of ours, but nothing here relies on that: every offset, size and address in it is
  * checked, so a damaged or hostile file is an error and never a stray write.
@@ -13,7 +13,7 @@
 enum elf_way {
     ELF_COPY, /* the file is read into guest memory */
     /* Whole pages of the file are mapped over guest memory, privately: nothing is copied, and
-     * guests share the pages that they do not write. Guest memory must be mmap()ed, and the file
+     * guests share the pages that they do not write to. Guest memory must be mmap()ed, and the file
      * must be replaced, never overwritten. */
     ELF_MAP,
 };

@@ -1,4 +1,4 @@
-/* Virtual CPUs: one thread each, which runs the guest until it is told to stop.
+/* Virtual CPUs: one thread each, running the guest until it is told to stop.
  *
  * A vCPU thread is the closest that a guest's code gets to us, so it has its own seccomp filter,
  * the tightest of all: it can run its CPU, signal eventfds and wait on locks. It opens nothing,
@@ -19,7 +19,7 @@
 
 enum { CONSOLE_RING = 16 * 1024 };
 
-/* Why a virtual CPU came back to us. */
+/* Why a virtual CPU returned to us. */
 enum vcpu_exit { EXIT_PORT, EXIT_MMIO_READ, EXIT_MMIO_WRITE, EXIT_SIGNAL, EXIT_OTHER, EXIT_KINDS };
 
 struct vcpus;
@@ -34,7 +34,7 @@ struct vcpu {
     atomic_bool looking; /* asked whether it is halted for good */
     atomic_bool halted;  /* ... the answer */
     _Atomic uint64_t exits[EXIT_KINDS];
-    _Atomic uint64_t strange; /* accesses where there is nothing */
+    _Atomic uint64_t strange; /* accesses to addresses where there is nothing */
 };
 
 struct vcpus {
@@ -50,23 +50,23 @@ struct vcpus {
 
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t entered;
-    unsigned filtered; /* threads that are behind their filter, or failed to get there */
+    unsigned filtered; /* threads that have installed their filter, or failed to */
     int filter_error;  /* -errno */
     bool over;         /* the guest ended by itself ... */
     bool reset;        /* ... by a reset, which may be an orderly one */
-    char how[160];     /* ... how */
+    char how[160];     /* ... and how */
     char console[CONSOLE_RING];
     size_t console_start, console_len; /* new bytes overwrite the oldest */
 };
 
-/* Creates the CPUs; they do not run yet. On failure nothing is left. */
+/* Creates the CPUs; they do not run yet. On failure, nothing is left behind. */
 int vcpus_create(struct vcpus *c, struct vm *vm, unsigned n, uint64_t entry, struct err *e);
-/* Starts the threads and returns when each is behind its filter: from here on the guest runs.
- * filter: false in tests, which need their system calls. */
+/* Starts the threads and returns once each has installed its filter; from then on the guest runs.
+ * filter: false in tests, which need more system calls. */
 int vcpus_run(struct vcpus *c, bool filter, struct err *e);
 /* On the main thread: makes all CPUs stop soon. wake_fd is signaled when the last one has. */
 void vcpus_stop(struct vcpus *c);
-/* Asks every CPU whether it is halted for good; vcpus_halted() has the answer a little later. */
+/* Asks every CPU whether it is halted for good; a little later, vcpus_halted() has the answer. */
 void vcpus_look(struct vcpus *c);
 bool vcpus_halted(struct vcpus *c);
 /* Takes up to n bytes of console output. */

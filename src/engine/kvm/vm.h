@@ -1,4 +1,4 @@
-/* A virtual machine as KVM knows it: memory slots and eventfds. Plain data; it runs nothing.
+/* A virtual machine as KVM sees it: memory slots and eventfds. Plain data; it runs nothing.
  *
  * Memory slots are added once, here, before there is a virtual CPU, and never change:
  *     0, 1   guest memory (shared, committed page by page as the guest touches it; anonymous, or a
@@ -19,16 +19,16 @@ struct vm {
     int kvm_fd; /* /dev/kvm; not owned */
     int fd;
     size_t run_size; /* of what a virtual CPU shares with us */
-    uint8_t *ram;    /* all of it, in one piece */
+    uint8_t *ram;    /* all of it, contiguous */
     size_t ram_size;
     int ram_fd; /* the memfd that `ram` maps, in the order of `mem`; -1 = it is anonymous */
     struct guest_mem mem;
     uint8_t *pages; /* registers of the devices */
     size_t pages_size;
-    bool readable; /* the guest reads them without an exit */
+    bool readable; /* the guest can read them without an exit */
 };
 
-/* On failure nothing is left. */
+/* On failure, nothing is left behind. */
 struct vm_params {
     uint64_t memory_bytes;
     unsigned n_devices;

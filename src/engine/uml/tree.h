@@ -5,7 +5,7 @@
  * For this engine the jail is the boundary to the host: guest user space can reach all of the
  * guest's memory, so the kernel must be regarded as the attacker. The tree has an empty root (a
  * tmpfs that holds the guest's memory, and so limits it), no network, no capabilities, a strict
- * seccomp filter, and no descriptors but those named here.
+ * seccomp filter, and no descriptors except those named here.
  */
 #pragma once
 

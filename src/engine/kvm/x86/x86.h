@@ -1,4 +1,4 @@
-/* Internals of the x86 port, which tests check one by one. */
+/* Internals of the x86 port, exposed so that tests can check them one by one. */
 #pragma once
 
 #include "virtio/guest_mem.h"
