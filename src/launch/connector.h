@@ -1,10 +1,10 @@
 /* The connector: the process that connects to Unix sockets of the host for a guest (--vsock).
  *
  * The monitor cannot: its root is empty, it may run as another user, and it may not create sockets.
- * The connector is a helper (helper.h), so it has the caller's identity. Of all files it sees only
+ * The connector is a helper (helper.h), so it has the caller's identity. The only files it sees are
  * the directories of these sockets, each as a mount on which no symbolic link is followed, so that
- * nobody who can write there can redirect it. It can create AF_UNIX sockets, connect them to those
- * names, and pass them on. It never blocks: a server whose backlog is full counts as refusing.
+ * someone who can write there cannot redirect it. It can create AF_UNIX sockets, connect them to
+ * those names, and pass them on. It never blocks: a full backlog counts as a refusal.
  *
  * It serves the requests of monitor/connector_link.h, which defines the messages.
  */

@@ -1,4 +1,4 @@
-/* Disks that a sandbox mounts: volumes of that kind, and image files on the host.
+/* Disks that a sandbox mounts: disk volumes, and image files on the host.
  *
  * Only the guest's kernel mounts them; the host never does, and does not look inside. A disk has
  * one writer or any number of readers: the launcher takes an flock through the descriptor that the
@@ -12,5 +12,5 @@
  * room for SPEC_SHARES_MAX; on failure *n of them are open. */
 int disks_open(const struct store *s, const struct sandbox_spec *spec, int *fds, size_t *n,
                struct err *e);
-/* The same for a root disk that is a file of the user's: its descriptor. */
+/* The same for a root disk that is one of the user's files; returns its descriptor. */
 int disks_open_root(const struct store *s, const struct sandbox_spec *spec, struct err *e);

@@ -1,12 +1,12 @@
 /* The interceptor: the process that intercepts TLS connections of a sandbox with bound secrets
- * (--secret) or hosts to look into (--tls-intercept).
+ * (--secret) or hosts whose traffic is inspected (--tls-intercept).
  *
  * It is a helper (helper.h), but executes a separate program (intercept_main.c), installed beside
- * the kernels: OpenSSL's TLS is linked into that one alone, and none of the caller's memory is in it. A
- * child of the launcher tells it the values of secrets (intercept_tell.h): the monitor, a fork of the
- * launcher, sees none and inherits none.
+ * the kernels: only that program links OpenSSL's TLS, and it holds none of the caller's memory. A
+ * child of the launcher tells it the values of secrets (intercept_tell.h); the monitor, a fork of
+ * the launcher, neither sees nor inherits any.
  *
- * A start does not wait for it longer than necessary: connections that come too early wait in its
+ * A start waits for it no longer than necessary: connections that come too early wait in its
  * socket.
  *
  *     start ── values looked up ──▶ told ── namespaces of both ──▶ placed ── the guest boots ──▶ ready
@@ -23,8 +23,8 @@
 struct intercept {
     pid_t stage;          /* 0: it is gone */
     struct teller teller; /* fd -1: it is gone */
-    char *ca;             /* what guests are given to trust: PEM */
-    const char *own;      /* the file with it, of the spec; NULL: msb's own */
+    char *ca;             /* the CA that guests are given to trust: PEM */
+    const char *own;      /* the spec's file with it; NULL: msb's own */
 };
 
 /* *ret_fd becomes the monitor's end. */
@@ -36,7 +36,7 @@ int intercept_told(struct intercept *i, const struct store *s, bool *refused, st
 int intercept_placed(struct intercept *i, bool *refused, struct err *e);
 /* Waits until it is ready, if there is one. */
 int intercept_ready(struct intercept *i, struct err *e);
-void intercept_free(struct intercept *i); /* harmless twice */
+void intercept_free(struct intercept *i); /* may be called twice */
 
 /* Where the program is. */
 int intercept_program(char ret[PATH_MAX], struct err *e);

@@ -1,9 +1,10 @@
-/* Telling the interceptor what it needs: the values of secrets, and where they may go (intercept/config.h).
+/* Telling the interceptor what it needs: the values of secrets, and where they may go
+ * (intercept/config.h).
  *
- * A child of the caller looks the values up, with the caller's rights and environment, and ends: no
- * process that lives on has them. (Where commands mint some, its child does: mint.h.) That child's end
- * of a socket pair is all it shares with the interceptor, which gets the other one by LINK_CHANGE
- * (intercept/link.h).
+ * A child of the caller looks up the values, with the caller's rights and environment, and ends, so
+ * that no lasting process has them (except where commands mint some: then a child of that child
+ * does, mint.h). The first child shares nothing with the interceptor but a socket pair, whose other
+ * end the interceptor gets by LINK_CHANGE (intercept/link.h).
  */
 #pragma once
 
@@ -16,17 +17,17 @@
 /* That child, as its parent sees it. */
 struct teller {
     pid_t pid;
-    int fd; /* says what became of each step; -1: there is none */
+    int fd; /* reports the outcome of each step; -1: there is no teller */
 };
 
-/* Tells an interceptor that starts: `ca` is what guests are given to trust (NULL: there is none yet),
- * `link` the socket that becomes the monitor's. */
+/* Tells an interceptor that is starting. `ca`: the CA that guests are given to trust (NULL: there
+ * is none yet); `link`: the socket that becomes the monitor's. */
 int teller_start(const struct store *s, const struct spec_bound *b, const char *ca, int link,
                  struct teller *ret, struct err *e);
-/* Waits for its next step: the first is that it has told everything, the second that the interceptor is
- * ready. After that, or a failure, it is gone. */
+/* Waits for its next step: first, it has told everything; second, the interceptor is ready. After
+ * that, or a failure, it is gone. */
 int teller_wait(struct teller *t, struct err *e);
-/* Waits until it ends, whatever it says. Harmless twice. */
+/* Waits until it ends, whatever it reports. May be called twice. */
 void teller_end(struct teller *t);
 
 /* Gives the interceptor of a running sandbox (in the directory `dirfd`) the secrets of `now` in place of

@@ -1,4 +1,4 @@
-/* This host's network, as a sandbox finds it at its start. Only files and the routing table are
+/* This host's network, as a sandbox finds it when it starts. Only files and the routing table are
  * read: no packet is sent, and nothing blocks. */
 #pragma once
 

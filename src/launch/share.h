@@ -1,14 +1,14 @@
 /* The share server: the process that serves one host directory, or file, to a guest.
  *
- * It is not part of the monitor, because it needs the caller's rights, while a monitor that root
- * starts runs as an unused user. It sees that directory and nothing else, so a compromised share
+ * It is not part of the monitor, because it needs the caller's rights, while a monitor started by
+ * root runs as an unused user. It sees that directory and nothing else, so a compromised share
  * server reaches neither other shares nor the sandbox's own disk. It is a helper (helper.h), with
  *
  *   files         the share, as a detached mount: nosuid, nodev, noexec, and read-only if the share
  *                 is. The root is an empty read-only tmpfs, the current directory /proc/self/fd.
  *   capabilities  DAC_OVERRIDE and FOWNER only, and CHOWN and FSETID for real owners; in a user
  *                 namespace they apply to nothing but the user's own files
- *   system calls  those of the profile `fs`, for real owners those of `fs_owners`, and to have contents
+ *   system calls  those of the profile `fs`; for real owners those of `fs_owners`; to have contents
  *                 fetched those of `fs_later`
  */
 #pragma once
@@ -19,7 +19,7 @@
 #include <sys/types.h>
 
 struct share_place {
-    int cpu;      /* the guest's, if it has one (-1: any), since the two take turns */
+    int cpu;      /* the guest's CPU, if it is pinned (-1: any), since the two take turns */
     bool reduced; /* without namespaces (helper.h) */
     bool later;   /* contents may have to be fetched: share_fetch_from() follows */
 };
@@ -29,14 +29,14 @@ struct share_place {
  * reaps. */
 int share_start(const struct spec_mount *m, size_t index, const struct share_place *place,
                 int *ret_fd, pid_t *ret_stage, struct err *e);
-/* Sends, before the socket to serve, one on which the server asks for contents that come later
- * (util/later.h), and one on which it tells of changes (-1: none); `durable`: an fsync waits for an
- * answer on the latter. */
+/* Sends, before the socket to serve, one on which the server asks for contents that are fetched
+ * later (util/later.h), and one on which it reports changes (-1: none); `durable`: an fsync waits
+ * for an answer on the latter. */
 int share_fetch_from(int fd, int sock, int changes, bool durable);
-/* Sends, also before that, a socket: nothing is served until a struct later_answer on it says that the
- * tree is up to date. */
+/* Sends a socket, also before the one to serve: nothing is served until a struct later_answer on it
+ * says that the tree is up to date. */
 int share_gate(int fd, int sock);
-/* Waits until it has its namespaces, or says why it has not. */
+/* Waits until it has its namespaces, or reports why not. */
 int share_placed(int fd, pid_t stage, bool *refused, struct err *e);
-/* After that: waits until it is ready to serve, or says why it is not. */
+/* After that: waits until it is ready to serve, or reports why not. */
 int share_ready(int fd, bool *refused, struct err *e);
