@@ -1,5 +1,5 @@
 /* The disks of a sandbox, as devices: the tools that it starts with, its image, its writable layer,
- * and those that it mounts. The guest knows them by this order (put_disk in control.c). */
+ * and the disks that it mounts. The guest knows them by this order (put_disk in control.c). */
 #pragma once
 
 #include "monitor/params.h"

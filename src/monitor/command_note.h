@@ -1,5 +1,5 @@
-/* What the relay reads of the frames that it passes on: where they begin, what a command is called
- * and how it ended. */
+/* What the relay reads from the frames that it passes on: where they begin, what a command is
+ * called and how it ended. */
 #pragma once
 
 #include "monitor/exec_log.h"
@@ -9,21 +9,21 @@
 #include <sys/types.h>
 
 enum {
-    COMMAND_EXIT_MAX = 64, /* bytes of an EXIT that are looked at; the agent's are shorter */
-    COMMAND_KILLED = 137,  /* exit code of one that was ended by force */
+    COMMAND_EXIT_MAX = 64, /* bytes of an EXIT that are examined; the agent's are shorter */
+    COMMAND_KILLED = 137,  /* exit code of a command that was killed */
 };
 
-/* Follows frame boundaries in a stream that comes in pieces. */
+/* Follows frame boundaries in a stream that arrives in pieces. */
 struct scanner {
     uint8_t raw[PROTO_HDR_LEN];
-    unsigned have; /* bytes of it */
+    unsigned have; /* bytes of the header */
     struct proto_header hdr;
     uint32_t left; /* payload bytes to come */
 };
 
-/* For a client that has seen nothing of the frame under way: the rest of output gets a header of its
- * own. What is not output is not worth the trouble: only its length is kept, under a type that is
- * ignored. */
+/* For a client that has seen nothing of the current frame: if it is output, its rest gets a
+ * separate header. Anything else is not worth the trouble: only its length is kept, under a type
+ * that is ignored. */
 int scanner_begin_again(const struct scanner *s, struct buf *out);
 
 /* A command, as far as it is known from what the agent sends. */
@@ -37,10 +37,11 @@ struct command_note {
     uint64_t wrote, most; /* bytes of output, and how many there may be */
 };
 
-/* Parses n bytes from the agent, up to the end of the frame with which the command has written too
- * much. How many that is; -EPROTO: they are not valid frames. */
+/* Parses n bytes from the agent, up to the end of the frame with which the command exceeds its
+ * limit. Returns how many it has parsed; -EPROTO: they are not valid frames. */
 ssize_t command_scan(struct command_note *c, const uint8_t *p, size_t n);
 bool command_is_over(const struct command_note *c); /* it has, and the frame has ended */
 
-/* The words of an EXEC, for people: with spaces between, cut, and harmless on a terminal. */
+/* The words of an EXEC, for display: separated by spaces, truncated, and safe to print on a
+ * terminal. */
 void command_take_words(struct background_command *c, const struct proto_frame *f);

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 struct connector_request {
-    uint32_t cookie; /* comes back with the reply */
+    uint32_t cookie; /* returned with the reply */
     uint32_t index;  /* of the socket, in the spec's list */
 };
 struct connector_reply {

@@ -1,5 +1,5 @@
-/* The guest kernel's console: its last line is kept for error messages, and what it says when it
- * panics, since that tells more than the signal that ends it. */
+/* The guest kernel's console: its last line is kept for error messages, and so is its panic
+ * message, which tells more than the signal that ends it. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,9 +10,10 @@ enum { CONSOLE_LINE_MAX = 256 };
 struct console {
     char line[CONSOLE_LINE_MAX]; /* the last one, printable */
     size_t len;
-    bool over;       /* it is complete: the next byte begins another */
+    bool over;       /* it is complete: the next byte starts a new one */
     char panic[192]; /* a phrase, or "" */
-    bool starved;    /* the host refused the kernel memory: it goes on, but nothing in it does */
+    bool starved;    /* the host refused the kernel memory: it keeps running, but nothing in it
+                      * makes progress */
 };
 
 /* Untrusted bytes, as they come. */

@@ -1,4 +1,4 @@
-/* The agent's control stream: the agent connects, is told what to set up, says that it is ready,
+/* The agent's control stream: the agent connects, is told what to set up, reports that it is ready,
  * and is told when to power off.
  *
  *     (called) ──HELLO──▶ greeted ──READY──▶ ready ──SEAL──▶ sealing ──SEALED──▶ ready ...
@@ -18,7 +18,7 @@ struct control_events {
     void (*failed)(void *ctx, const char *why); /* printable */
     void (*pong)(void *ctx, uint64_t cookie);
     void (*sealed)(void *ctx);                /* the answer to control_seal() */
-    void (*down)(void *ctx);                  /* all is on disk: the power may be cut */
+    void (*down)(void *ctx);                  /* everything is on disk: the power may be cut */
     void (*log)(void *ctx, const char *line); /* printable */
     void (*oom)(void *ctx, uint64_t kills);   /* processes killed for lack of memory, in all */
     void (*lost)(void *ctx);                  /* the stream ended */
@@ -37,14 +37,14 @@ struct control {
     bool greeted; /* HELLO seen, CONFIG sent */
     bool ready;
     bool sealing;    /* SEAL sent, not answered */
-    uint64_t cpu_ns; /* the guest's CPU time, by its last word on it */
+    uint64_t cpu_ns; /* the guest's CPU time, as last reported */
     struct buf in, out;
 };
 
 int control_init(struct control *c, struct virtio_dev *vsock, const struct sandbox_spec *spec,
                  const struct net_host *host, const char *upper_dev,
                  const struct control_events *ev, void *ctx);
-/* These return false when the agent cannot be told. */
+/* These return false if the agent cannot be reached. */
 bool control_seal(struct control *c);
 bool control_ping(struct control *c, uint64_t cookie);
 /* Passes on the F_ENV of a request, if any: variables of new commands (ENV of the protocol). */

@@ -1,12 +1,12 @@
 /* Writes exec.log and system.log (the format: logs/format.h).
  *
- * Lines are buffered for at most LOG_FLUSH_MS (the owner's timer calls exec_log_flush), and a
- * crash of the monitor loses no more than that. All output passes through here, so the JSON is made
- * by hand: each line is escaped in one pass straight into the write buffer.
+ * Lines are buffered for at most LOG_FLUSH_MS (the owner's timer calls exec_log_flush), and a crash
+ * of the monitor loses no more than that. All output passes through here, so the JSON is made by
+ * hand: each line is escaped in one pass straight into the write buffer.
  *
  * A UTF-8 character that two writes split is put together again: its beginning, at most three
  * bytes, is held back per exec and stream until the next write or flush. A character that takes
- * longer than that to arrive is logged as base64, so no byte is ever lost.
+ * longer than that to arrive is logged as base64, so no byte is lost.
  */
 #pragma once
 
@@ -26,7 +26,7 @@ struct log_carry {
 struct exec_log {
     struct log_writer w;
     struct log_carry carry[LOG_CARRIES];
-    unsigned next_carry; /* the slot to take when none is free */
+    unsigned next_carry; /* the slot to reuse when none is free */
 };
 
 /* Appends to the newest file, after ending a line that a crash cut short. */

@@ -1,4 +1,4 @@
-/* The monitor's state, and the jobs that its files share it for:
+/* The monitor's state, and the files that share it, by job:
  *
  *     monitor.c   what happens: events of the engine, the agent, clients, timers, the launcher
  *     setup.c     from parameters to a running guest behind a closed jail
@@ -48,16 +48,16 @@ struct monitor {
     struct loop loop;    /* vsock, rng, clients, timers */
     struct loop io_loop; /* disks, balloon: their I/O may block */
     pthread_t io_thread;
-    sem_t io_ready;                               /* the I/O thread is behind its filter, or ... */
+    sem_t io_ready;                               /* the I/O thread has its filter, or ... */
     int io_filter_error;                          /* ... -errno */
     struct virtio_dev *disks[ENGINE_DEVICES_MAX]; /* for their counters */
     size_t n_disks;
     struct virtio_dev *vsock;
     struct vsock_ports vsock_ports;
     struct net_control net;
-    struct tap *tap; /* of a network that is not ours; NULL: none */
+    struct tap *tap; /* of a network that msb does not provide; NULL: none */
     struct ceiling ceiling;
-    uint64_t running_ns; /* since when it runs (now_ns) */
+    uint64_t running_ns; /* when it started running (now_ns) */
     struct engine *engine;
     struct control control;
     struct relay relay;
@@ -86,8 +86,8 @@ static inline bool monitor_verbose(const struct monitor *m)
 
 /* --- setup.c --- */
 
-/* What monitor.c does about the events of what is set up. Sources and timers in struct monitor have
- * their handlers already. */
+/* How monitor.c handles events from what is set up. Sources and timers in struct monitor have their
+ * handlers already. */
 struct monitor_handlers {
     const struct engine_events *engine;
     const struct control_events *control;
@@ -101,29 +101,29 @@ struct monitor_handlers {
 };
 
 /* Takes the lock, enters the jail, boots the guest and closes the jail. On failure the process must
- * end: what was started goes with it. */
+ * end, which ends whatever was started. */
 int monitor_setup(struct monitor *m, const struct monitor_handlers *h, struct err *e);
 
 /* --- stop.c --- */
 
-/* False when it could not be written; the log says why. */
+/* False if it could not be written; the log says why. */
 void monitor_count_bytes(const struct monitor *m,
                          struct sandbox_used *u); /* all but the CPU time */
 bool monitor_save_state(struct monitor *m, enum status st);
-/* Sends a report to the launcher, while it listens. */
+/* Sends a report to the launcher, if it still listens. */
 void monitor_send_report(struct monitor *m, int code, const char *text, const char *hint);
 /* The first reason stays. */
 void monitor_note_reason(struct monitor *m, bool crashed, const char *why);
 /* Ends the guest; the engine's `ended` follows. */
 void monitor_kill(struct monitor *m, bool crashed, const char *why);
-/* Stops the guest in order, and kills it after the grace period; at once if that is 0. */
+/* Shuts the guest down cleanly, and kills it after the grace period; at once if that is 0. */
 void monitor_stop(struct monitor *m, uint64_t grace_ms, const char *why);
 /* The guest is gone: the end of the process. */
 void monitor_end(struct monitor *m) __attribute__((noreturn));
 
 /* --- trees.c --- */
 
-/* Whether this sandbox is a pod, for which trees may come. */
+/* Whether this sandbox is a pod, which may be sent trees. */
 bool monitor_has_pod(const struct monitor *m);
-/* TREE. *fd came with it, or is -1; it is taken. */
+/* Handles TREE. *fd came with it, or is -1; it is taken. */
 void monitor_tree(struct monitor *m, const struct proto_frame *f, int *fd, struct buf *out);

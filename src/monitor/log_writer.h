@@ -35,7 +35,7 @@ uint8_t *log_put_text(uint8_t *to, const char *s);
 uint8_t *log_put_decimal(uint8_t *to, uint64_t v, int width);
 /* The current time, without the Z. */
 uint8_t *log_put_time(struct log_writer *l, uint8_t *to);
-/* n bytes as the inside of a JSON string; `to` has room for 6 n + 8. NULL when they are not text:
- * not UTF-8, or with a NUL among them (which takes six bytes, and which not every JSON reader
+/* Writes n bytes as the inside of a JSON string; `to` has room for 6 n + 8. NULL if they are not
+ * text: not UTF-8, or containing a NUL (which takes six bytes, and which not every JSON reader
  * accepts). */
 uint8_t *log_escape(uint8_t *to, const uint8_t *p, size_t n);

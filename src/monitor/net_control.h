@@ -2,8 +2,8 @@
  * NET_*, PORT_* and SECRETS) are answered with the help of the network's thread.
  *
  * Only the user can connect to agent.sock; what clients send is checked nevertheless. A change is
- * in force when its client is told so. That it survives a restart is up to the client, since the
- * monitor cannot write the spec.
+ * in force by the time its client is told so. Making it survive a restart is up to the client,
+ * since the monitor cannot write the spec.
  */
 #pragma once
 
@@ -14,7 +14,7 @@
 
 struct net_control {
     struct net_thread *net;        /* NULL: the sandbox has no network */
-    const struct ceiling *ceiling; /* what requests are held to; NULL: nothing */
+    const struct ceiling *ceiling; /* the limits on requests; NULL: none */
     struct net_log log;
     int run_fd; /* holds ports.json */
     struct spec_port port[SPEC_PUBLISH_MAX];
@@ -37,10 +37,10 @@ int net_control_setup(struct net_control *c, const struct spec_net *n, const str
  * relay_events. */
 bool net_control_request(struct net_control *c, const struct proto_frame *f, int *fd,
                          struct buf *out);
-/* The JSON in a request, and the answer that refuses it. */
+/* The JSON in a request, and the reply that refuses it. */
 json_t *net_control_json(const struct proto_frame *f);
 void net_control_refuse(struct buf *out, int code, const char *text);
-/* Takes from the network what is beyond the ceiling, which has come down. */
+/* Takes away from the network whatever exceeds the ceiling, after that was lowered. */
 int net_control_conform(struct net_control *c, struct err *e);
-/* Writes what is left of the log. */
+/* Writes the rest of the log. */
 void net_control_close(struct net_control *c);

@@ -1,8 +1,8 @@
 /* Writes net.log: the decisions of this sandbox's network (the format: logs/net_record.h).
  *
  * A guest can cause any number of decisions, so what is written is bounded:
- *   1. Equal denials are one line, and then one a second with their count.
- *   2. Denials and allowed flows have a budget each, so that neither can crowd out the other. What
+ *   1. Equal denials are one line at first, and then one a second with their count.
+ *   2. Denials and allowed flows each have a budget, so neither can crowd out the other. What
  *      exceeds it is counted, and the count is written at most once a second.
  *   3. Files are rotated like all logs.
  * A new denial is written at once; everything else within LOG_FLUSH_MS or NET_LOG_COUNT_MS. That
@@ -45,6 +45,6 @@ int net_log_open(struct net_log *l, struct loop *loop, int logs_dirfd);
 void net_log_note(struct net_log *l, const struct net_note *n);
 /* n decisions were lost before they got here. */
 void net_log_missed(struct net_log *l, uint64_t n);
-/* Writes what is counted or pending. */
+/* Writes everything that is counted or pending. */
 void net_log_flush(struct net_log *l);
 void net_log_close(struct net_log *l);

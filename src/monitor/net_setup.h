@@ -5,7 +5,7 @@
 #include "monitor/params.h"
 #include "proto/proto.h"
 
-/* All sandboxes have the same addresses, unless pools were asked for: no two share a link. */
+/* All sandboxes have the same addresses, unless pools were requested: no two share a link. */
 #define NET_GUEST4 "172.27.255.254"
 #define NET_GATEWAY4 "172.27.255.253"
 #define NET_GUEST6 "fd42:6d73:62::2"
@@ -20,10 +20,10 @@ int net_setup(struct net_thread **ret, const struct spec_net *n, const struct ne
               const struct net_ports *ports, unsigned max_connections, struct loop *main_loop,
               const struct net_thread_events *ev, void *ctx, struct err *e);
 
-/* The hosts to look into; malloc'd. */
+/* The hosts to intercept; malloc'd. */
 int net_hosts(const struct spec_bound *b, struct gate_host **ret, size_t *n, struct err *e);
 
-/* The part of CONFIG from which the agent sets up the guest's end. */
+/* Writes the part of CONFIG from which the agent sets up the guest's end. */
 void net_put_config(struct proto_writer *w, const struct spec_net *n, const struct net_host *host);
-/* The same for a network that is not ours. */
+/* The same for a network that msb does not provide. */
 void net_put_tap(struct proto_writer *w, const struct net_tap *tap);

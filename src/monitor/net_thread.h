@@ -1,14 +1,14 @@
 /* The sandbox's network: the card, the stack behind it and its policy, on a separate thread.
  *
  * Only that thread can create sockets (SECCOMP_NET); it can open no files, which the monitor's
- * other threads can. It never waits for another thread, so a caller that waits for it waits for one
- * turn of its loop at most.
+ * other threads can. It never waits for another thread, so a caller waits for at most one turn of
+ * its loop.
  *
  *     main loop ── net_thread_call ──▶ net thread: fn(gate) between two turns; the caller waits
  *     main loop ◀── bounded queue ──── net thread: every decision of the gate
  *
- * The queue of decisions holds NET_NOTES_MAX; when the main loop does not keep up, further ones
- * are dropped and counted, so that a flooding guest takes up neither memory nor time.
+ * The queue of decisions holds NET_NOTES_MAX; when the main loop does not keep up, further ones are
+ * dropped and counted, so that a guest that floods it uses up neither memory nor time.
  *
  * All functions are for the main thread.
  */
@@ -31,7 +31,7 @@ struct net_note {
     bool allow, filtered, violation;
     bool has_id;
     struct net_flow_id id;
-    char name[POLICY_NAME_MAX]; /* "" = unknown. The guest's bytes: untrusted */
+    char name[POLICY_NAME_MAX]; /* "" = unknown. Chosen by the guest: untrusted */
     char why[POLICY_WHY_MAX];
     uint64_t to_host, to_guest; /* GATE_ENDED: bytes */
     uint64_t ns;                /* GATE_ENDED: how long it lasted */
@@ -55,18 +55,18 @@ int net_thread_new(struct net_thread **ret, const struct gate_config *c, struct 
 /* Flows to hosts that are intercepted (gate_set_hosts) go to the interceptor at the other end of
  * `fd`, which stays the caller's. Call before net_thread_start() only. */
 int net_thread_intercept(struct net_thread *t, int fd);
-/* Hands the interceptor, before any further flow, a socket over which its new configuration comes, and
- * the names of the secrets that it may have. `fd` stays the caller's; -1: the interceptor only forgets
- * secrets with other names. -ENOTCONN: there is no interceptor. */
+/* Hands the interceptor, before any further flow, a socket over which it will get its new
+ * configuration, and the names of the secrets that it may have. `fd` stays the caller's; -1: the
+ * interceptor only forgets secrets with other names. -ENOTCONN: there is no interceptor. */
 int net_thread_reconfigure(struct net_thread *t, const struct strlist *names, int fd);
 bool net_thread_intercepts(const struct net_thread *t);
 /* The card and the loop that serves it, for the engine. */
 struct virtio_dev *net_thread_device(struct net_thread *t);
 struct loop *net_thread_loop(struct net_thread *t);
-/* Call before net_thread_start() only; later, net_thread_call() passes the gate. */
+/* Only before net_thread_start(); later, net_thread_call() passes the gate. */
 struct gate *net_thread_gate(struct net_thread *t);
 
-/* Starts the thread, and returns once it is behind its filter. */
+/* Starts the thread, and returns once it has installed its filter. */
 int net_thread_start(struct net_thread *t, struct err *e);
 
 /* Runs fn(gate, arg) on the thread, between two turns of its loop, and waits for it. Returns what
@@ -75,8 +75,8 @@ int net_thread_start(struct net_thread *t, struct err *e);
 typedef int (*net_thread_fn)(struct gate *g, void *arg);
 int net_thread_call(struct net_thread *t, net_thread_fn fn, void *arg);
 
-/* Stops the thread, cuts all flows, frees everything; the engine must have released the card.
- * NULL is fine. */
+/* Stops the thread, cuts all flows, frees everything; the engine must have released the card. `t`
+ * may be NULL. */
 void net_thread_free(struct net_thread *t);
 
 /* How many descriptors a sandbox's network may use. */

@@ -1,5 +1,5 @@
-/* What the launcher (src/launch) and the monitor say to each other: everything that crosses into
- * the jail, and the report that comes back. */
+/* What passes between the launcher (src/launch) and the monitor: everything that crosses into the
+ * jail, and the report that comes back. */
 #pragma once
 
 #include "engine/engine.h"
@@ -25,7 +25,7 @@ struct net_ports {
     size_t n;
 };
 
-/* A network that is not msb's: the guest's card leads to a TAP device. */
+/* A network that msb does not provide: the guest's card leads to a TAP device. */
 struct net_tap {
     int fd; /* -1: there is none */
     uint8_t mac[6];
@@ -45,10 +45,10 @@ struct monitor_params {
     bool seal_at_once;   /* nothing more is written into the guest before it is acknowledged */
     bool stop_when_idle; /* started for one command: it stops with the last one */
     bool reduced;        /* the jail: there are no namespaces (jail/reduced.h) */
-    bool own_user;       /* no other process has the monitor's user */
+    bool own_user;       /* no other process runs as the monitor's user */
     int cpu;             /* for the guest; -1 = any */
-    unsigned n_cpus;     /* of the guest; those after the first are on the host CPUs after that */
-    bool spread;         /* it may use one more of the host's, while nobody else does */
+    unsigned n_cpus;     /* of the guest; those after the first go on the next host CPUs */
+    bool spread;         /* it may also use one more host CPU, while that is idle */
     const char *cpuinfo;
     int kernel_fd, tools_fd;
     struct image_disk image; /* its files, in order */
@@ -77,7 +77,7 @@ struct monitor_params {
 struct monitor_report {
     int code;       /* 0 = ready */
     char text[512]; /* what went wrong */
-    char hint[512]; /* the kernel's last words, perhaps */
+    char hint[512]; /* possibly the kernel's last output */
 };
 
 enum {

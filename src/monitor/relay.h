@@ -6,9 +6,9 @@
  * exits, when the client detaches. Buffers are bounded, and a full one stops only its source.
  *
  * Invariants
- *   1. A session's stream lives as long as its command: a client that disconnects without DETACH
- *      resets the stream, upon which the agent kills the command; unless it is in the background
- *      (F_BACKGROUND, or left once), where it then stays.
+ *   1. A session's stream lives as long as its command: if a client disconnects without DETACH, the
+ *      stream is reset and the agent kills the command, unless it is in the background
+ *      (F_BACKGROUND, or detached before), where it then stays.
  *   2. Bytes from the guest are copied out of its memory once, and parsed in the copy.
  *   3. A client costs at most IN_MAX + OUT_MAX bytes (plus one EXEC message while it is read).
  *   4. A session counts until its client has received all of its output, or has disconnected.
@@ -34,11 +34,11 @@ enum {
     RELAY_CLIENTS_MAX = 1024,
     RELAY_SESSIONS_MIN = 16,  /* of the smallest guest */
     RELAY_SESSIONS_MAX = 512, /* as many as the agent takes */
-    RELAY_HELLO_MS = 10000,   /* for a client to make its request */
-    RELAY_LEASH_MS = 200,     /* for other commands, when the client that held the leash is gone */
+    RELAY_HELLO_MS = 10000,   /* time for a client to make its request */
+    RELAY_LEASH_MS = 200,     /* for other commands, once the leash's holder is gone */
 };
 
-/* What the relay asks of its owner. */
+/* What the relay asks its owner to do. */
 struct relay_events {
     /* TOUCH; 0 = as it was. Negative: refused. */
     int (*touched)(void *ctx, uint64_t life_ms, struct err *e);
@@ -46,10 +46,10 @@ struct relay_events {
     void (*stop)(void *ctx, uint64_t grace_ms);      /* STOP */
     bool (*ping)(void *ctx, uint64_t cookie);        /* ask the agent; false: it cannot be asked */
     char *(*info)(void *ctx);                        /* INFO: counters as JSON; malloc'd, or NULL */
-    /* Any other request: false when it is not known, else the answer is in `out`. *fd came with it,
-     * or is -1; a handler that takes it leaves -1. Optional. */
+    /* Any other request: false if it is unknown, else the reply is in `out`. *fd came with it, or
+     * is -1; a handler that takes it leaves -1. Optional. */
     bool (*request)(void *ctx, const struct proto_frame *f, int *fd, struct buf *out);
-    /* A command in the background was started or left, or has ended. Optional. */
+    /* A background command was started, detached from, or has ended. Optional. */
     void (*background)(void *ctx, const struct background_command *c);
 };
 
@@ -67,9 +67,8 @@ struct relay {
     uint32_t last_id;
     uint64_t last_cookie;
     uint64_t memory_mib;
-    uint64_t
-        output_max;    /* what a command may write; UINT64_MAX = no limit, for the owner to lower */
-    uint64_t hello_ns; /* RELAY_HELLO_MS */
+    uint64_t output_max; /* UINT64_MAX = no limit; the owner may lower it */
+    uint64_t hello_ns;   /* RELAY_HELLO_MS */
     struct loop_timer watch;
     bool listening; /* clients are accepted */
     bool open;      /* sessions are accepted */
@@ -81,7 +80,7 @@ void relay_init(struct relay *r, struct loop *l, struct virtio_dev *vsock, struc
 /* How many commands, detached ones included, and streams of files a guest may have at once. */
 unsigned relay_sessions_max(uint64_t memory_mib);
 void relay_open(struct relay *r);
-/* No new sessions: the sandbox is going down. */
+/* Accepts no new sessions: the sandbox is going down. */
 void relay_refuse(struct relay *r);
 /* The last call: clients that have made no request yet, or whose session has not reached the agent,
  * are refused with FAIL_STATE. */

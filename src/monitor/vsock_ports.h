@@ -19,7 +19,7 @@ enum {
     VSOCK_PORTS_CONNS_MAX = 256, /* of all ports together */
     VSOCK_PORTS_CHUNK = 64 * 1024,
 };
-/* They never use up what other streams may hold. */
+/* They never use up what other streams may buffer. */
 _Static_assert((size_t)VSOCK_PORTS_CONNS_MAX *VSOCK_CREDIT * 2 <= VSOCK_HELD_MAX,
                "room for other streams");
 
@@ -38,7 +38,7 @@ struct vsock_ports {
     struct node ready; /* connections with something to do */
     struct loop_timer work;
     unsigned n_conns;
-    uint64_t refused; /* by the limit, or by the host */
+    uint64_t refused; /* because of the limit, or by the host */
     void (*lost)(void *ctx);
     void *ctx;
     uint8_t chunk[VSOCK_PORTS_CHUNK];
