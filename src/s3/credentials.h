@@ -7,17 +7,18 @@
 
 struct s3_credentials {
     char *id, *secret;
-    char *token; /* of temporary ones; NULL = none. All NULL: requests are not signed */
+    char *token; /* of temporary credentials; NULL = none. All NULL: requests are not signed */
 };
 
-void s3_credentials_wipe(struct s3_credentials *c); /* harmless twice */
+void s3_credentials_wipe(struct s3_credentials *c); /* may be called twice */
 #define AUTO_S3_CREDENTIALS CLEANUP(s3_credentials_wipe)
 
 /* source: see s3_config.credentials. */
 int s3_credentials_find(const struct store *s, const char *source, struct s3_credentials *ret,
                         struct err *e);
 
-/* Of the text of a profile file; -ENOENT: it has no such profile, or that has no keys. */
+/* Parses the text of a profile file; -ENOENT: it has no such profile, or the profile has no
+ * keys. */
 int s3_profile_parse(const char *text, const char *profile, struct s3_credentials *ret);
-/* Of a secret's value: "ID:SECRET[:TOKEN]" or the JSON of a credential_process. */
+/* Parses a secret's value: "ID:SECRET[:TOKEN]" or the JSON of a credential_process. */
 int s3_secret_parse(const char *text, struct s3_credentials *ret);

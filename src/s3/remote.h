@@ -5,31 +5,31 @@
  *                                 made from
  *     PREFIX/.msb/new/ID          content that will replace an object once the manifest says so
  *
- * Who reads by the manifest sees a push whole or not at all:
+ * A reader that follows the manifest sees a push as a whole or not at all:
  *   - Before objects are added, the manifest names them as pending: they do not count.
- *   - New content of an object that exists is put aside, and the manifest, once it counts, says where.
- *   - Objects are replaced and deleted after that, and then the manifest no longer says so.
- * A push that died leaves pending names and content aside; the next one finishes or removes them.
+ *   - New content of an existing object is staged; the manifest says where, once it counts.
+ *   - After that, objects are replaced and deleted, and the manifest drops what it said about them.
+ * A push that died leaves pending names and staged content; the next one finishes or removes them.
  *
- * Objects that the manifest does not know, or knows with another ETag, are somebody else's work,
- * and count as files.
+ * Objects that the manifest does not know, or knows with another ETag, were written by others, and
+ * count as files.
  */
 #pragma once
 
 #include "s3/tree.h"
 
 struct s3_remote {
-    struct s3_tree tree;              /* what counts */
+    struct s3_tree tree;              /* the files that count */
     struct s3_tree manifest;          /* as it is */
     char manifest_etag[S3_ETAG_SIZE]; /* "" = there is none */
-    struct strlist pending;           /* paths with objects that do not count */
+    struct strlist pending;           /* paths whose objects do not count */
     struct strlist leftover;          /* IDs below .msb/new/ that nothing refers to */
     size_t strange;                   /* objects whose names cannot be files */
     uint64_t bytes;
     bool damaged; /* the manifest cannot be read, and is ignored */
 };
 
-/* Is told that the server lists the bucket, and that this is not done with one request. */
+/* Is told that the server lists the bucket, and that one request is not enough. */
 struct s3_watch {
     s3_more_fn more; /* may be NULL */
     void *ctx;
@@ -38,13 +38,13 @@ struct s3_watch {
 void s3_remote_free(struct s3_remote *r);
 #define AUTO_S3_REMOTE CLEANUP(s3_remote_free)
 
-/* dir is the workspace's: it keeps the last manifest that was read or written (s3-manifest.json), so that
- * one that has not changed since is not read again. */
+/* dir is the workspace's: it keeps the last manifest that was read or written (s3-manifest.json),
+ * so that an unchanged one is not read again. */
 int s3_remote_load(struct s3_client *c, const struct s3_config *config, int dir,
                    const struct s3_tree *base, const struct s3_watch *watch, struct s3_remote *ret,
                    struct err *e);
-/* Writes it over the version with the etag ("" = none), which then is the new one's. -EEXIST:
- * somebody else was faster. */
+/* Writes it over the version with the etag ("" = none), and updates the etag. -EEXIST: another
+ * client was faster. */
 int s3_manifest_write(struct s3_client *c, const struct s3_config *config, int dir,
                       const struct s3_tree *t, char etag[S3_ETAG_SIZE], struct err *e);
 

@@ -1,6 +1,6 @@
 /* AWS Signature Version 4: the Authorization header of a request.
  *
- * Everything here is a function of its arguments, the time included, so that AWS's published
+ * Everything here depends only on its arguments, including the time, so that AWS's published
  * vectors can be checked (tests/unit/test_s3.c).
  */
 #pragma once
@@ -26,13 +26,13 @@ struct sigv4_request {
     const char *path;             /* encoded: sigv4_escape(), slashes kept */
     const struct strlist *query;  /* "name=value", both encoded; in any order */
     const struct strlist *header; /* "name:value", names in lower case, host among them */
-    const char *payload_sha256;   /* hex, or what x-amz-content-sha256 says instead */
+    const char *payload_sha256;   /* hex, or the other value of x-amz-content-sha256 */
     char time[SIGV4_TIME_SIZE];   /* sigv4_time() */
 };
 
 /* "20130524T000000Z". */
 void sigv4_time(int64_t unix_seconds, char out[SIGV4_TIME_SIZE]);
-/* Percent-encodes all but letters, digits and -._~ (and slashes, if they are to stay). */
+/* Percent-encodes all but letters, digits and -._~ (and slashes, if those are kept). */
 int sigv4_escape(struct buf *out, const char *text, bool keep_slashes);
 /* The query as it is signed and sent: sorted. */
 int sigv4_query(struct buf *out, const struct strlist *query);
