@@ -1,12 +1,13 @@
 /* Containers of a pod: several process trees in one guest, with one network.
  *
- * A container is a child of PID 1 that serves sessions as PID 1 does (server.h), on a vsock port of its
- * own. It is the first process of a pid namespace, or in that of another one, if it was told so; nothing
- * of the container outlives it. It has a mount and cgroup namespace, a host name if it was given one,
- * and the pod's network and IPC. Its root is a tree of the pod's share, with what is mounted there (PROTO_TREE); the host has
- * given it no other one, and the guest's kernel keeps containers apart from each other.
+ * A container is a child of PID 1 that serves sessions as PID 1 does (server.h), on a separate
+ * vsock port. It is the first process of a pid namespace, or in another container's, if told so;
+ * nothing in the container outlives it. It has a mount and cgroup namespace, a host name if it was
+ * given one, and the pod's network and IPC. Its root is a tree of the pod's share, with what is
+ * mounted there (PROTO_TREE); the host gives it no other tree, and the guest's kernel isolates
+ * containers from each other.
  *
- * The session that asked for it is its life: see PROTO_CONTAINER.
+ * It lives as long as the session that asked for it: see PROTO_CONTAINER.
  */
 #pragma once
 

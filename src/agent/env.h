@@ -17,7 +17,7 @@
 enum { ENV_TERM_MAX = 64 };
 
 struct env_in {
-    const char *home;     /* of the user; "/" when there is none */
+    const char *home;     /* of the user; "/" if there is none */
     const char *hostname; /* NULL: leave HOSTNAME unset */
     bool tty;
     const char *term; /* the kind of terminal; NULL: not known */

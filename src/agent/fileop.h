@@ -1,13 +1,13 @@
 /* The file service: serves a stream that begins with FILES.
  *
  * It runs in a child of the agent, one for each stream, as the user that FILES names: a FIFO
- * without a writer, a share whose server hangs or a slow disk block this stream and nothing else.
+ * without a writer, a share whose server hangs or a slow disk blocks this stream and nothing else.
  * So it is plain, blocking code: take a request, do it, answer, until the stream ends.
  *
  * Invariants
- *  1. Only regular files are read and written: files are opened without waiting and checked before
+ *  1. Only regular files are read and written: files are opened without blocking and checked before
  *     they are used.
- *  2. Each request is answered once, by FILE_OK or FILE_ERR, and consumes all its frames.
+ *  2. Each request is answered once, with FILE_OK or FILE_ERR, and consumes all its frames.
  *  3. The agent keeps the stream open too, but only to see it end; it then gives the child
  *     FILES_END_MS to notice, and to undo what is unfinished.
  */
@@ -35,16 +35,17 @@ struct fchan {
     uint32_t only;          /* as for fileop_serve() */
 };
 
-/* The next frame; it is valid until the next call. Pending output is sent before waiting.
- * -ECONNRESET: the stream has ended. */
+/* Gets the next frame, valid until the next call. Sends pending output before waiting. -ECONNRESET:
+ * the stream has ended. */
 int fchan_next(struct fchan *c, struct proto_frame *f);
-/* As fchan_next, for the further frames of a request; unknown types are skipped. */
+/* Like fchan_next, for the further frames of a request; unknown types are skipped. */
 int fchan_part(struct fchan *c, struct proto_frame *f);
 /* Sends pending output if there is a lot of it. -ECONNRESET. */
 int fchan_relieve(struct fchan *c);
 int fchan_flush(struct fchan *c);
 void fchan_put_attr(struct fchan *c, uint16_t type, const struct file_attr *a); /* a may be NULL */
-/* Reads up to n bytes from fd into a FILE_DATA frame. The number read; 0 at the end; -errno. */
+/* Reads up to n bytes from fd into a FILE_DATA frame. Returns the number read; 0 at the end;
+ * -errno. */
 ssize_t fchan_send_from(struct fchan *c, int fd, uint64_t n);
 
 /* The next entry's name; NULL at the end, or with errno set, which is 0 at the end. */
@@ -67,7 +68,7 @@ int fileop_sync(struct fchan *c, const struct file_req *q, struct err *e);
 int fileop_layer(struct fchan *c, const struct file_req *q, struct err *e);
 int fileop_watch(struct fchan *c, const struct file_req *q, struct err *e);
 
-/* Opens a regular file for reading without waiting. -EISDIR, -EINVAL when it is something else. */
+/* Opens a regular file for reading, without blocking. -EISDIR, -EINVAL if it is something else. */
 int open_regular(int dirfd, const char *name, int flags, struct stat *st);
 /* Creates the parent directories of path; 0 or -errno. */
 int make_parents(const char *path);
@@ -77,6 +78,6 @@ int entry_attr(int dirfd, const char *name, int at_flags, struct file_attr *a);
 enum { TEMP_NAME_MAX = 32 };
 void temp_name(char out[TEMP_NAME_MAX]);
 
-/* Serves `fd` until its end, in the child. `in` is what was received after FILES. only: LAYER, and
- * nothing but that; 0: everything else. */
+/* Serves `fd` until its end, in the child. `in` is what was received after FILES. only: LAYER, to
+ * allow nothing else; 0: everything except that. */
 void fileop_serve(int fd, uint32_t only, const uint8_t *in, size_t n);

@@ -8,9 +8,9 @@
 
 /* Whether this /etc/hosts has a line for `name`. */
 bool hosts_has(const char *text, const char *name);
-/* Puts into *out `text` with the missing lines appended: localhost for both protocols, `name`, and
- * the host. *out stays empty when nothing is missing. */
+/* Sets *out to `text` with the missing lines appended: localhost for both protocols, `name`, and
+ * the host. *out stays empty if nothing is missing. */
 int hosts_complete(const char *text, const char *name, const struct req_net *net, struct buf *out);
 
-/* Failures are ignored. */
+/* Ignores failures. */
 void hosts_setup(const struct config *cfg);

@@ -6,8 +6,8 @@
  *   /mnt/lower   the image          /mnt/upper   the writable layer, with upper/ and work/ in it
  *   /newroot     the two joined; becomes /
  *
- * Or a share is the root, with nothing above it and nothing of ours in it. One that is read-only gets
- * a writable layer all the same, for mount points, and is read-only once everything is mounted.
+ * Or the root is a share, with nothing above it and none of our files in it. A read-only one still
+ * gets a writable layer, for mount points, and becomes read-only once everything is mounted.
  *
  * The image's own top-level directories are not trusted: /proc, /sys, /dev and /.msb are made real
  * directories before anything is mounted on them. All other paths are resolved after the change of
@@ -31,12 +31,13 @@ int mounts_build(struct config *cfg, int *upper_fd, struct err *e);
 int mounts_kernel_fs(const char *type, const char *path, unsigned long flags, const char *opts,
                      struct err *e);
 int mounts_tmpfs(const struct req_mount *m, struct err *e);
-/* An empty file to mount on, unless there is one. */
+/* Creates an empty file to mount on, unless one exists. */
 int mounts_make_file(const char *path);
 
 /* What can wait until after READY: /sys, /dev/shm and the like, and the directories that the image
  * declares as volumes. Images and kernels without them still work, so failures are ignored. */
 void mounts_complete(const struct config *cfg);
 
-/* Hides paths, and makes others read-only. The last step: the kernel's settings may be among them. */
+/* Hides paths, and makes others read-only. The last step, since the kernel's settings may be among
+ * them. */
 void mounts_cover(const struct config *cfg);

@@ -1,5 +1,5 @@
-/* Processes that the kernel killed for lack of memory, from its own log: the exit status alone does
- * not tell them from others that got SIGKILL. */
+/* Processes that the kernel killed for lack of memory, according to its log: the exit status alone
+ * does not tell them from others that got SIGKILL. */
 #pragma once
 
 #include "util/loop.h"
@@ -16,9 +16,9 @@ struct oom {
     void (*on_kill)(struct oom *o); /* kills has grown; may be NULL */
 };
 
-/* Watches what the kernel says from now on. Without its log, nothing is ever known. */
+/* Watches the kernel's log from now on. Without the log, no kill is ever noticed. */
 void oom_watch(struct oom *o, struct loop *l, void (*on_kill)(struct oom *o));
-/* Reads what the kernel has logged since. */
+/* Reads what the kernel has logged since the last call. */
 void oom_look(struct oom *o);
 /* Whether that process was among the kills after the first `before`. */
 bool oom_was_killed(const struct oom *o, pid_t pid, uint64_t before);

@@ -24,7 +24,7 @@ struct req_rlimit {
     uint64_t soft, hard;
 };
 
-/* What both messages may carry; EXEC overrides CONFIG. */
+/* Fields that both messages may have; EXEC overrides CONFIG. */
 struct req_common {
     char **env; /* "K=V", in order */
     size_t nenv;
@@ -39,18 +39,18 @@ struct exec_req {
     char **argv; /* NULL-terminated; argv[-REQ_ARGV_SPARE..-1] are free to write */
     size_t argc;
     bool tty, no_stdin;
-    uint32_t only; /* of FILES: the one file operation to serve; 0 = all that users have */
+    uint32_t only; /* of FILES: the one file operation to serve; 0 = all that users may use */
     char *term;    /* NULL when absent */
     uint32_t rows, cols;
     uint32_t port;       /* not 0: in place of a command (proxy.h) */
     uint32_t umask;      /* plus one; 0 = the agent's */
     uint64_t timeout_ms; /* 0 = none */
-    uint64_t caps;       /* the most that it has; UINT64_MAX = what the guest leaves */
-    uint64_t ambient;    /* what a user other than root keeps of these */
+    uint64_t caps;       /* at most these; UINT64_MAX = whatever the guest leaves */
+    uint64_t ambient;    /* those that a user other than root keeps */
     bool no_new_privs;
     const void *filter; /* of system calls, filter_size bytes; NULL: none */
     size_t filter_size;
-    char **groups; /* its own, in place of the guest's for every command */
+    char **groups; /* in place of the groups that the guest gives every command */
     size_t ngroups;
     void *arena;
 };
@@ -105,12 +105,12 @@ struct config {
     size_t nscripts;
     char **dirs; /* created when missing */
     size_t ndirs;
-    char **writable; /* if any, everything else is read-only */
+    char **writable; /* if there are any, everything else is read-only */
     size_t nwritable;
-    uint64_t caps; /* the most that root has */
+    uint64_t caps; /* the most that root may have */
     bool no_new_privs, read_only;
     uint32_t pids_max; /* 0 = no limit */
-    char **groups;     /* more groups of every command */
+    char **groups;     /* additional groups for every command */
     size_t ngroups;
     char **sysctls; /* "K=V" */
     size_t nsysctls;
@@ -124,7 +124,7 @@ struct config {
     size_t nlimits;
     uint32_t stop_signal; /* 0 = SIGTERM */
     char *thp;            /* for transparent_hugepage/enabled; NULL = as it is */
-    char *init;           /* PID 1 of the commands: a path, or "auto"; NULL = us */
+    char *init;           /* PID 1 of the commands: a path, or "auto"; NULL = the agent */
     char **init_args, **init_env;
     size_t ninit_args, ninit_env;
     char *host_cas; /* PEM, or NULL */
@@ -133,7 +133,7 @@ struct config {
     void *env_arena; /* of c.env, once that has changed */
 };
 
-/* The root is a share: whatever is written to it, the host's user finds. */
+/* The root is a share: whatever is written to it ends up on the host. */
 static inline bool config_shares_root(const struct config *c)
 {
     return c->tree ||
@@ -149,7 +149,7 @@ int config_parse(struct config *c, const struct proto_frame *f);
 void config_free(struct config *c);
 /* ENV: changes the variables of new commands. 0, -EPROTO or -ENOMEM: nothing has changed. */
 int config_change_env(struct config *c, const struct proto_frame *f);
-/* Something is taken from programs when the guest is sealed. */
+/* Whether sealing the guest takes anything away from programs. */
 bool config_is_restricted(const struct config *c);
-/* Is something mounted exactly there? */
+/* Whether something is mounted exactly there. */
 bool config_mounts(const struct config *c, const char *path);

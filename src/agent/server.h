@@ -1,10 +1,10 @@
 /* The session server: accepts streams, runs commands, reaps children.
  *
  * It does not depend on being PID 1 or on vsock: it is given a listening socket. One thread, one
- * event loop. All descriptors of sessions are edge-triggered: a handler notes what became possible
- * and queues its session; the work is done when the queue is run, after the batch of events. So no
- * session is freed while events for it are being delivered, no descriptor is ever re-armed, and
- * sessions take turns.
+ * event loop. All descriptors of sessions are edge-triggered: a handler notes what has become
+ * possible and queues its session; the work is done when the queue is run, after the batch of
+ * events. So no session is freed while events for it are being delivered, no descriptor is ever
+ * re-armed, and sessions take turns.
  */
 #pragma once
 
@@ -21,7 +21,7 @@
 enum {
     SERVER_SESSIONS_MAX = 512,
     SERVER_DRAINS_MAX = 256,
-    SERVER_BULK_SHARE = 16, /* of memory, the part that large pipes may hold */
+    SERVER_BULK_SHARE = 16, /* the fraction of memory (1/16) that large pipes may take */
     SERVER_FRAMES = 4,      /* output frames read at once */
     SERVER_SCRATCH = SERVER_FRAMES * (PROTO_HDR_LEN + PROTO_DATA_MAX),
 };
@@ -29,7 +29,7 @@ enum {
 struct session;
 struct server;
 
-/* What only PID 1 of a pod has (container.h); both NULL elsewhere. */
+/* Functions that only a pod's PID 1 has (container.h); both NULL elsewhere. */
 struct server_containers {
     void (*start)(struct session *s, const struct proto_frame *f);
     void (*gone)(uint32_t number);
@@ -46,7 +46,7 @@ struct server {
     size_t nsessions;
     struct session *ready, **ready_tail; /* sessions with work to do */
     size_t ndrains;
-    size_t bulk_left; /* bytes by which pipes may still be made larger */
+    size_t bulk_left; /* bytes by which pipes may still be enlarged */
     bool yielded;     /* in this turn */
     bool stopping;    /* no new commands */
     struct server_containers containers;
@@ -58,17 +58,17 @@ struct server {
 
 /* Blocks every signal for good and takes SIGCHLD through a descriptor. */
 int server_init(struct server *srv, const struct config *cfg);
-/* Takes over a listening, non-blocking socket. */
+/* Takes ownership of a listening, non-blocking socket. */
 int server_listen(struct server *srv, int fd);
 /* One turn of the loop and of the ready queue. */
 int server_turn(struct server *srv, int timeout_ms);
 /* Reaps children that have exited. */
 void server_reap(struct server *srv);
-/* No new streams; new commands on open ones are refused. */
+/* Accepts no new streams; new commands on open ones are refused. */
 void server_stop(struct server *srv);
 
 /* For sessions: queue for the next run. */
 void server_wake(struct server *srv, struct session *s);
-/* For sessions: reads and drops what a background process still writes into this pipe, so that it
+/* For sessions: reads and discards what a background process still writes to this pipe, so that it
  * neither blocks nor gets SIGPIPE. Takes the descriptor. */
 void server_drain(struct server *srv, int fd);

@@ -50,19 +50,19 @@ enum session_state {
 
 /* Where output of the command comes from. */
 struct outlet {
-    struct loop_src src; /* fd -1: at its end */
+    struct loop_src src; /* fd -1: it has ended */
     struct session *s;
     uint16_t type; /* PROTO_STDOUT or PROTO_STDERR */
     bool readable; /* may have bytes */
     bool hup;      /* no process has the other end open */
     bool bulk;     /* has produced a lot: read more at once, and less often */
-    bool large;    /* and its pipe was made larger */
-    bool trickles; /* bulk, but in small writes */
+    bool large;    /* and its pipe was enlarged */
+    bool trickles; /* bulk, but written in small pieces */
     size_t total;  /* bytes so far */
     size_t owed;   /* bytes that were in the pipe when the main process exited */
 };
 
-/* Where input of the command goes to. */
+/* Where input of the command goes. */
 struct inlet {
     struct loop_src src; /* fd -1: closed; input is dropped */
     struct session *s;
@@ -88,22 +88,22 @@ struct session {
     struct inlet in;
     struct outlet out[2];
     pid_t pid;
-    uint32_t container; /* its number; 0: it is none */
+    uint32_t container; /* its number; 0: this is not a container */
     int status;         /* as from waitpid */
     uint64_t kills;     /* for lack of memory, when it started */
-    enum proto_oom oom; /* whether there was one since then */
+    enum proto_oom oom; /* whether there has been one since then */
     bool timed_out, linger_over;
     struct loop_timer timer; /* the time limit; after the exit, the end of lingering */
 };
 
-/* Takes over fd, except on failure. */
+/* Takes fd, except on failure. */
 int session_new(struct server *srv, int fd);
 void session_run(struct session *s);
 void session_child_exited(struct session *s, int status);
 /* Refuses the command: FAIL, then the stream ends. */
 void session_fail(struct session *s, enum proto_fail kind, int error, const char *text);
 
-/* Answers that it runs. */
+/* Replies that the command runs. */
 void session_put_started(struct session *s);
 /* start.c: an EXEC frame becomes a process, or a FAIL. */
 void session_start(struct session *s, const struct proto_frame *f);
@@ -133,5 +133,5 @@ bool session_output_done(const struct session *s);
 /* true: there is output to be read and room for it. */
 bool session_output_waits(const struct session *s);
 void session_flush(struct session *s);
-/* Closes the outlets. `keep`: those that other processes have open are drained instead. */
+/* Closes the outlets. `keep`: drains those that other processes still have open instead. */
 void session_close_output(struct session *s, bool keep);

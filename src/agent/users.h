@@ -3,7 +3,7 @@
  *
  *   - a name must be in passwd; a number need not be (then gid 0, home "/")
  *   - without a group: the user's primary group plus every group that lists the user
- *   - with a group: that one only
+ *   - with a group: only that one
  *
  * The files belong to the guest: they may be missing, huge, malformed, or not files at all.
  */

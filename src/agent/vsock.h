@@ -19,7 +19,7 @@ struct vsock_addr { /* struct sockaddr_vm */
 };
 _Static_assert(sizeof(struct vsock_addr) == 16, "as in the kernel");
 
-/* Connected to the host, or listening in the guest; blocking. A descriptor or -errno. */
+/* A blocking socket, connected to the host or listening in the guest. A descriptor or -errno. */
 int vsock_connect(uint32_t port);
 int vsock_listen(uint32_t port);
 /* The next stream of the host's, which does not block; -1: there is none. Programs in the guest can
