@@ -1,9 +1,9 @@
 /* The cgroup that a container was told to be in (linux.cgroupsPath), and its limits.
  *
- * Its caller reads usage from there, and the host enforces what it limits: CPU time and CPUs, and
- * memory, with room for what a guest costs on top of its own. The number of processes is the guest's
- * business. In the old hierarchies (v1) the path exists in each of them; `groups` in the state lists
- * the directories, so that they can be frozen and removed whatever died before.
+ * Its caller reads usage from there, and the host enforces its limits: on CPU time and CPUs, and on
+ * memory, with room for a guest's overhead. The number of processes is limited inside the guest. In
+ * the old hierarchies (v1) the path exists in each of them; `groups` in the state lists the
+ * directories, so that they can be frozen and removed even if their creator died.
  */
 #pragma once
 
@@ -16,7 +16,7 @@
 #define NO_LIMIT (-1.0) /* of numbers in linux.resources */
 
 struct group_wish {
-    const char *path; /* NULL: one of that id near our own */
+    const char *path; /* NULL: one named after the id, next to our own */
     bool systemd;     /* path is "slice:prefix:name" */
     const char *id;
     const json_t *resources;
@@ -31,17 +31,17 @@ int group_make(const struct group_wish *w, json_t *groups, struct err *e);
 int group_limit(const json_t *groups, const json_t *resources, bool own, struct err *e);
 /* cpu.weight for cpu.shares: the same proportions on another scale. */
 double group_weight(double shares);
-/* The limit of the group above that one, which is a whole pod's; 0: it has none, or it is not known. */
+/* The memory limit of the parent group, which is the whole pod's; 0: none, or not known. */
 uint64_t group_memory_above(const char *path, bool systemd);
-/* As fork(), in a process with one thread; *inside: the child started in the groups, and need not
- * enter them. */
+/* Like fork(), in a process with one thread; *inside: the child starts inside the groups, and need
+ * not enter them. */
 pid_t group_fork(const json_t *groups, bool *inside);
-/* Moves the calling process, which has one thread, there; its children follow. */
+/* Moves the calling process, which has one thread, into the groups; its children follow. */
 int group_enter(const json_t *groups, struct err *e);
 int group_freeze(const json_t *groups, bool freeze, struct err *e);
 bool group_is_frozen(const json_t *groups);
-/* What its processes use and may use, as `data` of runc's events; numbers that are not known are left
- * out. NULL: out of memory. */
+/* Its processes' resource usage and limits, like `data` in runc's events; numbers that are not
+ * known are left out. NULL: out of memory. */
 json_t *group_usage(const json_t *groups);
-/* Once its processes are gone. */
+/* Removes the groups, once their processes are gone. */
 void group_remove(const json_t *groups);

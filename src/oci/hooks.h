@@ -1,4 +1,4 @@
-/* hooks of config.json: programs of the host that are run at certain points of a container's life,
+/* The hooks in config.json: host programs that are run at certain points in a container's life,
  * with its state on their stdin. */
 #pragma once
 

@@ -1,17 +1,17 @@
 /* The network of a container that has its own network namespace.
  *
- * What an engine has put there (addresses, routes, sums of rules on the node) is for the guest: a TAP
- * device beside the interface takes all frames that arrive at it, and everything that the guest sends
- * leaves through it. The guest has the interface's hardware address, MTU, addresses and routes, so
- * that nobody can tell the difference, and every port is its own.
+ * What an engine has set up there (addresses, routes, rules on the node) is for the guest: a TAP
+ * device beside the interface takes all frames that arrive at it, and everything that the guest
+ * sends leaves through it. The guest has the interface's hardware address, MTU, addresses and
+ * routes, so that the difference is invisible from outside, and all ports are the guest's.
  *
  *     node ─── eth0 ⇄ (tc: redirect) ⇄ msb0 ─── virtio-net: the guest's eth0
  *
- * An interface that a process of the same user serves (slirp4netns) has published ports connected to
- * from inside the namespace: these connections reach the guest, too.
+ * Where a process of the same user serves the interface (slirp4netns), connections to published
+ * ports are made from inside the namespace; they reach the guest, too.
  *
- * There is one guest to an interface, and one interface: the first Ethernet one that is up. The TAP
- * device goes with its guest; the redirection at the interface is removed by netns_release().
+ * Each guest has one interface, the first Ethernet one that is up, to itself. The TAP device
+ * disappears with its guest; netns_release() removes the redirection at the interface.
  */
 #pragma once
 
@@ -24,9 +24,9 @@ struct netns {
     struct buf messages; /* of tap */
 };
 
-/* In the network namespace of the calling process. */
+/* Works in the calling process's network namespace. */
 int netns_connect(struct netns *ret, struct err *e);
 void netns_free(struct netns *n);
 
-/* Gives the interface in the namespace at `path` back to it. That may be gone. */
+/* Gives the interface back to the namespace at `path`, which may be gone. */
 void netns_release(const char *path);

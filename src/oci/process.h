@@ -1,4 +1,4 @@
-/* `process` of config.json, and the file of `exec --process`: what to run, as whom. */
+/* `process` in config.json, and the file of `exec --process`: what to run, and as whom. */
 #pragma once
 
 #include "client/session.h"
@@ -12,34 +12,34 @@ struct oci_process {
     char *cwd;
     char user[32]; /* "UID:GID" */
     bool terminal;
-    unsigned rows, cols; /* of the terminal; 0 = not said */
-    char oom_score[8];   /* oomScoreAdj, as text; "": not said */
+    unsigned rows, cols; /* of the terminal; 0 = not given */
+    char oom_score[8];   /* oomScoreAdj, as text; "": not given */
 };
 
-/* Checks it all; *p is empty, and on failure one to free. */
+/* Reads and checks it all; *p is empty before; free it after a failure, too. */
 int process_read(struct oci_process *p, const json_t *j, struct err *e);
 void process_free(struct oci_process *p);
 
-/* Sets the OOM score that the configuration asks for, for the calling process and what it starts;
- * guests have a higher one (jail_yield_memory()). Without the right to do so, it stays as it is. */
+/* Sets the OOM score from the configuration, for the calling process and what it starts; guests
+ * have a higher one (jail_yield_memory()). Without the right to do so, it stays as it is. */
 void process_set_oom_score(const struct oci_process *p);
 
 /* Refuses a list in which two entries have the same type. */
 int check_twice(const json_t *list, const char *what, struct err *e);
 
-/* Whether the command is there, asked over a connection to the sandbox, which it takes. Callers look
+/* Checks that the command exists, over a connection to the sandbox, which it takes. Callers look
  * for "executable file not found" and "permission denied" in the message. */
 int process_find_command(const struct oci_process *p, int sock, const char *name, struct err *e);
-/* Whether it is in the container's root as the host has it, which needs no guest. If not, the guest may still
- * have it. */
+/* Whether it is in the container's root as seen from the host, which needs no guest. If not, the
+ * guest may still have it. */
 bool process_is_here(const struct oci_process *p, const struct sandbox_spec *spec);
 /* The same words for a command that the guest could not start. */
 void process_explain(const struct oci_process *p, int exit_code, struct err *e);
 
-/* A whole JSON file, or stdin (-). Numbers of any size are reals in it, and members that are null are
- * left out. */
+/* A whole JSON file, or stdin (-). Numbers of any size become reals, and null members are
+ * dropped. */
 json_t *oci_json_read(const char *path, struct err *e);
 /* The same for config.json in a bundle, which is a regular file. */
 json_t *oci_config_read(int bundle, struct err *e);
-/* A list that may be missing. */
+/* Reads a list, which may be missing. */
 int oci_read_strings(const json_t *a, const char *what, struct strlist *to, struct err *e);

@@ -20,7 +20,7 @@
 struct oci_globals {
     const char *root;    /* NULL: the default */
     const char *log;     /* a file that errors are appended to; NULL: none */
-    int log_fd;          /* of that file, where its path leads nowhere any more; 0 = none */
+    int log_fd;          /* that file, once its path is no longer reachable; 0 = none */
     bool log_json;       /* one JSON object a line, as containerd and conmon read it */
     bool systemd_cgroup; /* cgroupsPath is "slice:prefix:name" */
 };
@@ -36,11 +36,11 @@ struct oci_runtime {
         .store = STORE_NONE, .containers_fd = -1 \
     }
 
-/* Makes the root what msb knows as its home, for this process and those it forks. */
+/* Makes the root msb's home, for this process and those it forks. */
 int oci_open(struct oci_runtime *rt, const struct oci_globals *g, struct err *e);
 void oci_close(struct oci_runtime *rt);
 
-/* For a process that is about to leave the host's files. */
+/* Keeps the log open, in a process that is about to leave the host's file system. */
 void oci_hold_log(struct oci_globals *g);
 /* Appends it to the log, if there is one. */
 void oci_log_error(const struct oci_globals *g, const struct err *e);

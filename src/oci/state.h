@@ -1,4 +1,4 @@
-/* What is known of a container, between calls.
+/* What is remembered about a container between calls.
  *
  * Written when it is created, first with no more than the groups that it is to be in; everything that
  * changes later is looked up: whether its process lives, whether its command was started (a file
@@ -30,23 +30,23 @@ struct oci_container {
 /* "container 'ID' does not exist" (ENOENT). */
 int container_open(const struct oci_runtime *rt, const char *id, struct oci_container *ret,
                    struct err *e);
-/* A new one, without a state yet; EEXIST when there is one of that name. */
+/* Creates one, without a state yet; EEXIST if the name is taken. */
 int container_make(const struct oci_runtime *rt, const char *id, struct oci_container *ret,
                    struct err *e);
-void container_close(struct oci_container *c); /* harmless twice */
+void container_close(struct oci_container *c); /* may be called twice */
 /* Removes its directory, and nothing else. */
 int container_forget(const struct oci_runtime *rt, const char *id, struct err *e);
-/* The names of all, in no order. */
+/* All names, in no particular order. */
 int container_list(const struct oci_runtime *rt, struct strlist *ret, struct err *e);
 
 /* Takes `j` in any case, adds the process, and writes state.json. */
 int container_save(struct oci_container *c, json_t *j, pid_t pid, struct err *e);
-/* The filter of system calls, which commands that are executed later have, too. */
+/* Saves the seccomp filter, which later commands (`exec`) get, too. */
 int container_save_filter(const struct oci_container *c, const struct session_request *req,
                           struct err *e);
 /* *ret has to be freed; NULL: there is none. */
 int container_read_filter(const struct oci_container *c, char **ret, size_t *size, struct err *e);
-/* Looks again. */
+/* Looks up again what may have changed. */
 void container_refresh(struct oci_container *c);
 const char *oci_status_name(enum oci_status s);
 
