@@ -4,8 +4,8 @@
  * no packet leaves. An allowed one goes to the host's resolvers, from a fresh socket (so the host's
  * kernel picks a random port and accepts answers only from that resolver) with a random id, by UDP
  * and, if the answer is truncated, by TCP. Answers are rewritten (dns_msg.h); addresses that no
- * public name should have (rebinding) are filtered unless a rule names them; addresses that pass
- * are pinned to the name that was asked for (pins.h).
+ * public name should resolve to (rebinding) are filtered out unless a rule names them; addresses
+ * that pass are pinned to the name that was asked for (pins.h).
  *
  * Runs on the loop's thread. Questions in flight, their rate and connections are bounded.
  */
@@ -35,17 +35,17 @@ struct dns_config {
     unsigned n_upstreams;
     unsigned timeout_ms; /* 0: the default; for all upstreams together */
     bool allow_rebind;
-    /* Upstreams are asked by TCP through it, except those on the host's loopback, which no proxy
-     * can reach. NULL, or version 0: none. */
+    /* Upstreams are queried through it, over TCP, except those on the host's loopback, which no
+     * proxy can reach. NULL, or version 0: none. */
     const struct socks_config *proxy;
-    struct net_addr host4, host6; /* what DNS_HOST_NAME is; all zero: it has no such address */
+    struct net_addr host4, host6; /* what DNS_HOST_NAME resolves to; all zero: nothing */
 };
 
 struct dns_hooks {
-    /* A datagram for the guest. */
+    /* Sends a datagram to the guest. */
     void (*reply)(void *ctx, const struct net_end *from, const struct net_end *to, const void *p,
                   size_t n);
-    /* Optional: what was decided; filtered: an answer was withheld. */
+    /* Optional: reports a decision; filtered: an answer was withheld. */
     void (*decided)(void *ctx, const char *name, uint16_t type, const struct policy_answer *a,
                     bool filtered);
 };

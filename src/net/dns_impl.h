@@ -20,13 +20,13 @@ struct dns_query {
     struct dns_question q;
     struct dns_asker asker;
     struct policy_answer answer;
-    uint16_t id; /* ours */
+    uint16_t id; /* the one that we chose */
     unsigned upstream;
     bool tcp;
     struct socks *socks; /* while a proxy is being asked */
     struct loop_src src;
     struct loop_timer timer;
-    struct buf in; /* TCP: what has come so far */
+    struct buf in; /* TCP: received so far */
     uint8_t out[2 + DNS_UDP_PLAIN];
     size_t out_len, out_done;
 };

@@ -1,9 +1,9 @@
 /* DNS messages: parsing questions and answers, and writing new ones.
  *
- * No message is forwarded as it came. Of the guest's question the name and the type are read and
- * checked, and a new question is written from them. Of a server's answer the records are read one
- * by one, those of known types are kept, and a new answer is written from them. So what can hide in
- * a DNS message (odd types, odd labels, extra sections, padding) does not pass.
+ * No message is forwarded as is. The name and type of the guest's question are read and checked,
+ * and a new question is written from them. The records of a server's answer are read one by one,
+ * those of known types are kept, and a new answer is written from them. So what can hide in a DNS
+ * message (odd types, odd labels, extra sections, padding) does not pass.
  */
 #pragma once
 
@@ -65,10 +65,10 @@ struct dns_record {
 /* 0, or the code to answer with: DNS_FORMERR, DNS_NOTIMP; -1: do not answer. q->id is set
  * unless -1. */
 int dns_read_question(const uint8_t *p, size_t n, struct dns_question *q);
-/* A question of ours; its length. out has DNS_UDP_PLAIN bytes. */
+/* Writes our question and returns its length. out has DNS_UDP_PLAIN bytes. */
 size_t dns_write_question(uint8_t *out, uint16_t id, const char *name, uint16_t type);
 
-/* Reading an answer to a question of ours: 0 if it is one, else -EBADMSG. */
+/* Reads an answer to our question: 0 if it is one, else -EBADMSG. */
 struct dns_reader {
     const uint8_t *p;
     size_t n, at;
@@ -83,7 +83,7 @@ int dns_read_answer(struct dns_reader *r, const uint8_t *p, size_t n, uint16_t i
  * of the section; -EBADMSG. */
 int dns_next(struct dns_reader *r, struct dns_record *rec);
 
-/* Writing an answer for the guest. */
+/* Writes an answer for the guest. */
 struct dns_writer {
     uint8_t *p;
     size_t n, max;
@@ -93,5 +93,6 @@ struct dns_writer {
 void dns_begin(struct dns_writer *w, uint8_t *p, size_t max, const struct dns_question *q,
                uint8_t rcode);
 void dns_put_record(struct dns_writer *w, const struct dns_record *rec, bool authority);
-/* The whole length. If something did not fit, the answer is empty and marked as truncated. */
+/* Returns the total length. If something did not fit, the answer is empty and marked as
+ * truncated. */
 size_t dns_end(struct dns_writer *w, const struct dns_question *q);

@@ -1,5 +1,5 @@
 /* "Would a connection to that target be allowed?", answered by a policy alone, or by the gate of a
- * running sandbox (gate_explain), which also knows what names were resolved to.
+ * running sandbox (gate_explain), which also knows what names resolved to.
  *
  * A name is two questions: may it be resolved, and may its addresses be reached. Without addresses
  * the second one is answered for a public address that no rule lists.
@@ -29,7 +29,7 @@ struct explain_answer {
     bool is_name;
     bool may_ask;
     char ask_why[POLICY_WHY_MAX];
-    size_t n_peers; /* of a name: what it was resolved to, and is pinned to now */
+    size_t n_peers; /* of a name: the addresses that it is pinned to now */
     struct explain_peer peer[EXPLAIN_PEERS_MAX];
 };
 
@@ -44,6 +44,6 @@ void explain_by_policy(const struct policy *p, const struct explain_target *t,
 void explain_with_proxy(const struct explain_target *t, struct explain_answer *a);
 #define EXPLAIN_PROXY "denied: only TCP goes through the proxy"
 
-/* Why a flow is denied that the rules allow: it is QUIC, whose first bytes show no name, and names
- * decide. NULL: it is not. */
+/* Why a flow that the rules allow is denied: it is QUIC, whose first bytes show no name, and names
+ * decide. NULL: it is not denied. */
 const char *explain_refusal(const struct policy_answer *a, uint8_t proto, uint16_t port);

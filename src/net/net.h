@@ -1,9 +1,9 @@
 /* The network behind the guest's card: Ethernet, ARP, NDP, IPv4, IPv6, ICMP, UDP and TCP end here
- * and continue as sockets of the host. No root, no TAP, no packet of the guest on any wire.
+ * and continue as sockets of the host. No root, no TAP, and no guest packet on any wire.
  *
  * TCP is terminated: the guest talks to this stack, which dials the host's side with its own socket
  * and moves bytes between the two, with back-pressure both ways. The guest's connect succeeds only
- * after the host's did. Nothing is dialled before the owner allows it (`verdict`).
+ * after the host's has. Nothing is dialed before the owner allows it (`verdict`).
  *
  * Runs on the loop's thread, without locks; all sockets are non-blocking. Everything that a guest
  * can make grow is bounded by `struct net_config` and the limits below. Hooks must not call back
@@ -22,7 +22,7 @@
 enum {
     NET_TCP_DEFAULT = 256,       /* connections at once (--max-connections) */
     NET_UDP_DEFAULT = 256,       /* flows of UDP and of pings */
-    NET_HELD_FLOW_MAX = 1 << 20, /* bytes held for one slow peer of the host's side */
+    NET_HELD_FLOW_MAX = 1 << 20, /* bytes buffered for one slow peer on the host's side */
     NET_HELD_MAX = 32 << 20,     /* ... and for all of them */
     NET_PUBLISHED_MAX = 256,
 };
@@ -35,7 +35,7 @@ struct net_config {
     struct net_addr guest6, gateway6; /* all zero: no IPv6 */
     unsigned max_tcp, max_udp;        /* 0: the defaults */
     struct socks_config proxy;
-    struct rate_limits egress, ingress; /* from and to the guest, for flows of either side */
+    struct rate_limits egress, ingress; /* from and to the guest, for flows opened by either side */
     bool copies; /* copy unacknowledged bytes even if the host's kernel could keep them */
 };
 
@@ -66,24 +66,24 @@ struct net_flow_end {
     const char *how;            /* "closed", "reset by guest", ...: a string literal */
 };
 
-/* What becomes of a flow whose first bytes were looked at. */
+/* What happens to a flow whose first bytes were inspected. */
 enum net_passage { NET_REFUSE, NET_PASS, NET_DIVERT };
 
 struct net_hooks {
     /* Decides about a new flow, before any socket exists. Required. */
     void (*verdict)(void *ctx, const struct net_flow_id *id, struct net_verdict *v);
-    /* What the first bytes name as their destination; name may be "". */
+    /* Decides about the destination that the first bytes name; name may be "". */
     enum net_passage (*named)(void *ctx, const struct net_flow_id *id, uint64_t tag,
                               enum sniff_kind kind, const char *name);
-    /* A flow that had been allowed is over. */
+    /* An allowed flow has ended. */
     void (*ended)(void *ctx, const struct net_flow_id *id, uint64_t tag,
                   const struct net_flow_end *e);
-    /* A datagram for the gateway itself. True: it was taken (net_send_udp answers, now or later);
+    /* A datagram for the gateway itself. True: it was taken (net_send_udp replies, now or later);
      * false: the guest gets "port unreachable". */
     bool (*datagram)(void *ctx, const struct net_flow_id *id, const void *p, size_t n);
-    /* NET_DIVERT: hands the host's connection to another process, which takes the peer's place. Returns
-     * a connected stream socket to them (non-blocking; the stack's), or -errno. `fd` stays the
-     * stack's, which closes it. */
+    /* NET_DIVERT: hands the host's connection to another process, which takes the peer's place.
+     * Returns a connected stream socket to it (non-blocking; owned by the stack), or -errno. `fd`
+     * remains the stack's, which closes it. */
     int (*divert)(void *ctx, const struct net_flow_id *id, const char *name, int fd);
 };
 
@@ -100,13 +100,13 @@ struct net_stats {
 
 int net_new(struct net **ret, struct loop *l, struct link *link, const struct net_config *c,
             const struct net_hooks *hooks, void *ctx);
-/* Cuts everything. NULL is fine. */
+/* Cuts all flows. n may be NULL. */
 void net_free(struct net *n);
 const struct net_stats *net_stats(const struct net *n);
 
 /* Connections, or datagrams, that arrive at `fd` (listening, or bound; non-blocking) go to that
  * port of the guest. The descriptor belongs to the stack on success. Returns a handle (the lowest
- * that is free, from 0 on), -ENOSPC or -errno. */
+ * free one, starting at 0), -ENOSPC or -errno. */
 int net_publish(struct net *n, uint8_t proto, int fd, uint16_t guest_port);
 int net_unpublish(struct net *n, int handle);
 
@@ -115,6 +115,6 @@ int net_unpublish(struct net *n, int handle);
 void net_send_udp(struct net *n, const struct net_end *from, const struct net_end *to,
                   const void *p, size_t len);
 
-/* Resets the flows for which `which` is true; how many. */
+/* Resets the flows for which `which` is true; returns how many. */
 unsigned net_cut(struct net *n,
                  bool (*which)(void *arg, const struct net_flow_id *id, uint64_t tag), void *arg);

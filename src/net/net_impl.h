@@ -23,7 +23,7 @@ enum tcp_state {
     TCP_RESET, /* the host's side is gone; lives until the guest's reset is sent */
 };
 
-/* What to do for a flow when the turn's events have been looked at. */
+/* What to do for a flow once the turn's events have been handled. */
 enum {
     DUE_SYN = 1, /* send SYN, or SYN and ACK */
     DUE_ACK = 2,
@@ -39,7 +39,7 @@ enum net_dir { DIR_OUT, DIR_IN }; /* from the guest; to it */
 /* A flow's place among those that wait for one direction's limits (turns.c). */
 struct turn {
     struct node node;
-    bool called; /* it may pass the waiting ones, once */
+    bool called; /* it may go ahead of the waiting ones, once */
 };
 
 struct net_rate {
@@ -48,7 +48,7 @@ struct net_rate {
     struct loop_timer timer;
 };
 
-/* The part that TCP, UDP and ping flows have in common. */
+/* The part common to TCP, UDP and ping flows. */
 struct flow {
     struct net *net;
     struct net_flow_id id;
@@ -73,18 +73,18 @@ struct tcp_flow {
 
     /* From the guest to the host. */
     uint32_t rcv_nxt;   /* next byte from the guest */
-    uint32_t rcv_edge;  /* what we have allowed it to send up to */
-    uint32_t rcv_acked; /* what it knows that we have */
+    uint32_t rcv_edge;  /* up to where we have allowed it to send */
+    uint32_t rcv_acked; /* up to where we have acknowledged */
     struct buf held;    /* taken from the guest, not yet by the host */
     bool guest_fin;     /* the guest has finished (and so has rcv_nxt) */
-    bool host_shut;     /* and the host's peer knows */
+    bool host_shut;     /* and the host's peer was told */
     bool scaled;        /* windows are scaled */
-    bool sniffing;      /* held until the first bytes were looked at */
-    bool again;         /* looking at them is tried again at the next tick */
+    bool sniffing;      /* held until the first bytes were inspected */
+    bool again;         /* inspecting them is retried at the next tick */
 
     /* From the host to the guest. */
     uint32_t snd_una, snd_nxt, snd_max; /* acknowledged; next to send; end of all ever sent */
-    uint32_t released;                  /* the host's socket has forgotten up to here */
+    uint32_t released;                  /* released from the host's socket up to here */
     uint32_t fin_seq;                   /* of our FIN, when host_eof */
     uint32_t snd_wnd;
     uint16_t mss;
@@ -92,7 +92,7 @@ struct tcp_flow {
     uint8_t dup_acks;
     bool peek;     /* unacknowledged bytes stay in the host's socket; else in `kept` */
     bool readable; /* the host's socket may have more */
-    bool hangup;   /* ... and its end is near */
+    bool hangup;   /* ... and has hung up */
     bool host_eof; /* its end was seen, at fin_seq */
     struct buf kept;
 
@@ -128,7 +128,7 @@ struct net {
     struct net_stats stats;
     bool has6, peek_off;
     bool working;
-    bool slow; /* the tick is: nothing is in flight */
+    bool slow; /* the tick is slow: nothing is in flight */
 
     uint64_t key[2]; /* of the hash */
     struct flow *hash[HASH_BUCKETS];
@@ -167,11 +167,11 @@ static inline bool net_link_local(const struct net_addr *a)
 
 struct flow *flow_find(struct net *n, const struct net_flow_id *id);
 void flow_insert(struct flow *f, struct node *list);
-/* Out of all lists, its descriptor closed; freed when the turn is over. */
+/* Removes it from all lists and closes its descriptor; it is freed at the end of the turn. */
 void flow_remove(struct flow *f, const char *how);
-/* Tells the owner that a flow which had been allowed is over; once. */
+/* Tells the owner, once, that an allowed flow has ended. */
 void flow_tell_end(struct flow *f, const char *how);
-/* Puts it on the list of work and sees that the work is done this turn. */
+/* Puts it on the work list and makes sure that the work is done this turn. */
 void flow_work(struct flow *f);
 void net_random(struct net *n, void *p, size_t len);
 /* Something is in flight now. */
@@ -184,25 +184,25 @@ struct net_flow_id net_inbound_id(const struct published *pub, const struct net_
 
 void turns_init(struct net *n);
 void turns_stop(struct net *n);
-/* How many of `want` (>= 1) bytes the flow may move now, in packets of `packet` bytes. 0: it waits,
- * and is called (tcp_drain, or flow_work) when it is its turn. */
+/* How many of `want` (>= 1) bytes the flow may move now, in packets of `packet` bytes. 0: it has to
+ * wait, and is called (tcp_drain, or flow_work) when its turn comes. */
 size_t flow_grant(struct flow *f, enum net_dir dir, size_t want, size_t packet);
 void flow_charge(struct flow *f, enum net_dir dir, size_t bytes, size_t packet);
 
 /* --- out.c: frames to the guest --------------------------------------------------------------- */
 
-/* Ethernet and IP headers for l4_len bytes of transport; returns how long they are. */
+/* Writes Ethernet and IP headers for l4_len bytes of transport; returns their length. */
 size_t out_headers(struct net *n, uint8_t *h, const struct net_addr *src,
                    const struct net_addr *dst, uint8_t proto, size_t l4_len);
-/* One frame from flat bytes; false if there is no room. */
+/* Sends one frame from flat bytes; false if there is no room. */
 bool out_frame(struct net *n, const uint8_t *head, size_t head_len, const void *p, size_t len);
 /* An ICMP or ICMPv6 message to the guest, checksum filled in here. */
 bool out_icmp(struct net *n, const struct net_addr *src, const struct net_addr *dst,
               const uint8_t *msg, size_t len);
 
 enum unreachable { UNREACH_NET, UNREACH_HOST, UNREACH_PORT, UNREACH_ADMIN };
-/* "Destination unreachable" about what the guest sent; seq is the TCP segment's, which a careful
- * guest compares with what it has sent. */
+/* Sends "destination unreachable" about what the guest sent; seq is the TCP segment's, which a
+ * careful guest checks against what it has sent. */
 void out_unreachable(struct net *n, const struct net_flow_id *id, uint32_t seq,
                      enum unreachable why);
 
@@ -217,7 +217,8 @@ void udp_input(struct net *n, const struct packet *p);
 void udp_work(struct udp_flow *u);
 void udp_tick(struct net *n, uint64_t now);
 void udp_published(struct published *pub);
-/* Whether the rate limit lets a datagram of `len` bytes pass, and charges it; if not, it is lost. */
+/* Whether the rate limit lets a datagram of `len` bytes pass, which is then charged; if not, it is
+ * dropped. */
 bool udp_passes(struct udp_flow *u, enum net_dir dir, size_t len);
 /* Asks the policy. A refusal is answered (ICMP) and counted here. */
 bool udp_allowed(struct net *n, const struct net_flow_id *id, struct net_verdict *v);
@@ -227,7 +228,7 @@ int udp_socket(const struct net_end *to, int proto);
 struct udp_flow *udp_flow_new(struct net *n, const struct net_flow_id *id, enum udp_kind kind,
                               int fd, const struct net_verdict *v);
 bool to_gateway(const struct net *n, const struct packet *p);
-/* The host's error on a flow's socket, told to the guest; the flow may be gone. */
+/* Reports the host's error on a flow's socket to the guest; the flow may be gone afterwards. */
 void udp_error(struct udp_flow *u, int err);
 
 void tcp_input(struct net *n, const struct packet *p);
@@ -242,23 +243,23 @@ void tcp_published(struct published *pub);
 
 /* tcp_proxy.c: asking a proxy for a connection, in TCP_DIALING. */
 bool tcp_proxy_begin(struct tcp_flow *t, const struct net_end *to);
-/* Something has happened on the socket, which is connected to the proxy. */
+/* Handles an event on the socket, which is connected to the proxy. */
 void tcp_proxy_step(struct tcp_flow *t);
-/* What an error of the socket means. */
+/* What an error on the socket means. */
 const char *tcp_proxy_lost(const struct tcp_flow *t);
 /* Ends a handshake that takes too long. */
 void tcp_proxy_tick(struct tcp_flow *t, uint64_t now);
 void tcp_proxy_end(struct tcp_flow *t);
 
 /* tcp_host.c: the host's side */
-/* The host's connect has succeeded, or not: the guest is told. */
+/* The host's connect has succeeded or failed: tells the guest. */
 void tcp_connected(struct tcp_flow *t);
 void tcp_failed(struct tcp_flow *t, int err, const char *how);
 void tcp_dial(struct tcp_flow *t, const struct net_verdict *v);
 int tcp_watch(struct tcp_flow *t, int fd);
 void tcp_accept_data(struct tcp_flow *t, const struct packet *p, size_t off, size_t len);
 void tcp_drain(struct tcp_flow *t);
-/* Looks at the first bytes, which decide whether they may pass. */
+/* Inspects the first bytes, which decide whether they may pass. */
 void tcp_look(struct tcp_flow *t);
 void tcp_shut(struct tcp_flow *t);
 ssize_t tcp_fetch(struct tcp_flow *t, struct iovec *iov, unsigned n, size_t want);

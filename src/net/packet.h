@@ -1,11 +1,11 @@
 /* Frames from the guest, taken apart.
  *
  * The first PACKET_HEAD_MAX bytes are copied out of guest memory once; every header must lie in
- * that copy, and everything is decided on the copy. Payload stays where it is. Lengths that the
- * headers claim are held against each other and against the frame: a packet that parses has its
+ * that copy, and everything is decided on the copy. Payload stays where it is. Lengths in the
+ * headers are checked against each other and against the frame: a packet that parses has its
  * transport header and payload inside the frame.
  *
- * Sums are not verified: there is no wire between guest and host that could damage a frame.
+ * Checksums are not verified: there is no wire between guest and host that could corrupt a frame.
  * Options of IPv4 and IPv6 extension headers are skipped over (they end here, nothing forwards
  * them); source routes are refused.
  */
@@ -39,8 +39,8 @@ enum {
 /* Why a frame was dropped; also the index of its counter. */
 enum packet_fault {
     PACKET_OK,
-    PACKET_SHORT,    /* a header or a claimed length is beyond the end */
-    PACKET_BAD,      /* a field has a value that it cannot have */
+    PACKET_SHORT,    /* a header or a claimed length goes beyond the end */
+    PACKET_BAD,      /* a field has an invalid value */
     PACKET_TYPE,     /* an unsupported protocol */
     PACKET_SPOOFED,  /* not from the guest's own address */
     PACKET_FRAGMENT, /* fragments that do not follow each other, or too many at once */
@@ -80,11 +80,11 @@ struct packet {
     size_t payload, payload_len; /* of UDP and TCP */
 };
 
-/* Ethernet, and IP if it is IP. Transport headers are left alone if it is a fragment. */
+/* Parses Ethernet, and IP if it is IP. Leaves transport headers alone if it is a fragment. */
 enum packet_fault packet_parse(struct packet *p, const struct link_offload *off,
                                const struct iovec *iov, unsigned n, size_t len);
 
-/* Copies from the frame, header copy or not; short at its end. */
+/* Copies from the frame, from the header copy or not; short at its end. */
 size_t packet_read(const struct packet *p, size_t off, void *to, size_t n);
 
 static inline uint16_t be16(const uint8_t *p)

@@ -1,5 +1,5 @@
 /* Which addresses this sandbox has resolved from which names, for the lifetime of the answers.
- * Rules with a name cover only these addresses. Bounded: the entry that expires next makes room. */
+ * Rules with a name cover only these addresses. Bounded: the entry that expires next is evicted. */
 #pragma once
 
 #include "util/addr.h"
@@ -22,8 +22,8 @@ void pins_add(struct pins *p, const struct net_addr *a, const char *name, uint32
 /* Whether the address is pinned to `name`, or (suffix) to a name below it. */
 bool pins_match(const struct pins *p, const struct net_addr *a, const char *name, bool suffix,
                 uint64_t now_ns);
-/* The addresses of a name, up to max; how many. */
+/* Gets the addresses of a name, up to max; returns how many. */
 size_t pins_addresses(const struct pins *p, const char *name, struct net_addr *ret, size_t max,
                       uint64_t now_ns);
-/* Some name of the address, or NULL: for logs. */
+/* One of the address's names, or NULL; for logs. */
 const char *pins_name(const struct pins *p, const struct net_addr *a, uint64_t now_ns);

@@ -8,12 +8,12 @@
  *     PROTO   tcp udp icmpv4 icmpv6 any        PORTS  N, LO-HI, any
  *
  * Profiles are lists of groups (`public,host`), or `all`, or `none`. Rules come before profiles.
- * With rules and no profile nothing but the rules is allowed; with neither, `public` is.
+ * With rules and no profile, only what the rules allow is allowed; with neither, `public` is.
  *
- * A rule with a name matches an address that this sandbox has resolved from such a name, and no
- * other; and never one that is not public: that takes a rule that names the address or its group.
- * One that denies a name also matches a flow that shows it, wherever it goes. A rule that denies an
- * IPv4 address also matches the IPv6 addresses that lead there (addr_inner4).
+ * A rule with a name matches only addresses that this sandbox has resolved from such a name, and
+ * never one that is not public: that takes a rule that names the address or its group. A rule that
+ * denies a name also matches any flow that shows it, wherever it goes. A rule that denies an IPv4
+ * address also matches the IPv6 addresses that lead there (addr_inner4).
  *
  * A strict policy opens nothing to a name that could not show it: TCP only, unless the rule says
  * which protocol.
@@ -52,7 +52,7 @@ struct policy_rule {
     uint8_t proto; /* 0: any */
     uint16_t lo, hi;
     char name[POLICY_NAME_MAX];
-    char *text; /* as it was given */
+    char *text; /* as written by the user */
 };
 
 struct policy {
@@ -64,7 +64,7 @@ struct policy {
 
 void policy_init(struct policy *p);
 void policy_free(struct policy *p);
-/* Each adds to what is there; on failure nothing was added. */
+/* Each adds to the policy; on failure, nothing is added. */
 int policy_add_rules(struct policy *p, const char *text, struct err *e);
 int policy_add_profile(struct policy *p, const char *text, struct err *e);
 
@@ -75,7 +75,7 @@ struct policy_flow {
     uint8_t proto;       /* PROTO_* */
     struct net_addr peer;
     uint16_t port; /* the peer's, or for ingress the guest's */
-    bool host;     /* the peer is the gateway, which stands for the host, or an address of it */
+    bool host;     /* the peer is the gateway, which stands for the host, or a host address */
     bool dns;      /* ... and it is the gateway's name server */
     bool (*named)(void *ctx, const struct net_addr *peer, bool suffix, const char *name);
     void *ctx;
@@ -84,33 +84,34 @@ struct policy_flow {
 
 struct policy_answer {
     bool allow;
-    int rule;     /* index, or -1: the default */
-    bool by_name; /* a rule with a name allowed it: what the flow says of itself must agree */
-    bool watch;   /* a rule before that one denies a name: what the flow says of itself decides */
-    bool proto_named; /* the rule says which protocol */
+    int rule;         /* index, or -1: the default */
+    bool by_name;     /* allowed by a rule with a name: what the flow shows must agree */
+    bool watch;       /* an earlier rule denies a name: what the flow shows decides */
+    bool proto_named; /* the rule names the protocol */
     bool too_strict;  /* denied, though a name allows it: it could not show that name */
 };
 
 struct policy_answer policy_decide(const struct policy *p, const struct policy_flow *f);
-/* May that name (lower case, no final dot) be asked for? */
+/* Whether that name (lower case, no final dot) may be looked up. */
 struct policy_answer policy_decide_name(const struct policy *p, const char *name);
-/* May the sandbox use an address for itself that no answer should contain (rebinding)? Only if a
- * rule names it. */
+/* Whether the sandbox may use an address that no answer should contain (rebinding): only if a rule
+ * names it. */
 bool policy_names_address(const struct policy *p, const struct net_addr *a);
 /* "allowed by rule 3: allow@example.com", "denied: no rule allows it" */
 void policy_explain(const struct policy *p, const struct policy_answer *a,
                     char out[POLICY_WHY_MAX]);
 
 /* Whether everything that p lets out is also let out by a rule of `ceiling`, all of whose rules
- * allow. Sound, not complete: a rule that only several of the ceiling's cover together is not
- * within it, and what p denies before it allows more is not looked at. If not, *rule is the first
- * that is not; -1: the default. */
+ * allow. Sound, not complete: a rule that is only covered by several of the ceiling's rules
+ * together does not count as within it, and p's earlier denials are not considered. If not, *rule
+ * is the first rule beyond it; -1: the default. */
 bool policy_within(const struct policy *p, const struct policy *ceiling, int *rule);
-/* The rules of a policy that is within it and has as much of p as can be told; with them, what no
- * rule matches must be denied. Appends to *rules; -ENOMEM. */
+/* Makes the rules of a policy that is within the ceiling and keeps as much of p as can be
+ * determined; with them, anything that no rule matches must be denied. Appends to *rules;
+ * -ENOMEM. */
 int policy_narrow(const struct policy *p, const struct policy *ceiling, struct strlist *rules);
 
 /* Whether name is `want` (suffix: or below it). Both lower case. */
 bool policy_name_matches(const char *name, const char *want, bool suffix);
-/* Lower case into out, final dot dropped; false if it is not a host name. */
+/* Writes it to out in lower case, without a final dot; false if it is not a host name. */
 bool policy_name_normal(const char *s, char out[POLICY_NAME_MAX]);

@@ -1,4 +1,4 @@
-/* Limits on what passes in one direction: bytes and packets in a time, each with a token bucket.
+/* Limits on traffic in one direction: bytes and packets per period, each with a token bucket.
  *
  * A flow asks for a grant, moves at most that much, and is charged for what it moved. TCP is cut to
  * the grant and waits for the rest; datagrams cannot be cut, so the last one may leave a debt.
@@ -11,16 +11,16 @@
 #include "util/bucket.h"
 
 enum {
-    RATE_PACKET = 1500,       /* bytes of a packet that is neither counted nor known */
+    RATE_PACKET = 1500,       /* bytes assumed for a packet of unknown size */
     RATE_QUANTUM = 64 * 1024, /* the most that is granted at once */
-    RATE_PERIOD_MIN_MS = 10,  /* shorter than that cannot be kept */
+    RATE_PERIOD_MIN_MS = 10,  /* shorter ones cannot be enforced */
     RATE_PERIOD_MAX_S = 86400,
 };
 
 struct rate_limit {
     uint64_t amount; /* in each period; 0: no limit */
     uint64_t period_ms;
-    uint64_t burst; /* more, once, at the start */
+    uint64_t burst; /* extra, once, at the start */
 };
 
 struct rate_limits {
@@ -38,7 +38,7 @@ void rate_init(struct rate *r, const struct rate_limits *l, uint64_t now);
 size_t rate_grant(struct rate *r, size_t want, size_t packet, uint64_t now);
 /* The most that is granted at once: worth a system call, and others have a turn in each period. */
 size_t rate_quantum(const struct rate *r, size_t packet);
-/* What went, at the time of the last grant. */
+/* Charges for what was sent, as of the last grant. */
 void rate_charge(struct rate *r, size_t bytes, size_t packets);
 /* How long until rate_grant() may give something. */
 uint64_t rate_wait_ns(const struct rate *r);

@@ -1,10 +1,10 @@
 /* The destination that the first bytes of a TCP flow name: the server name in a TLS ClientHello, or
  * the Host of an HTTP request. Bytes arrive in any pieces; a bounded number of them is examined.
  *
- * Servers are more lenient than the standards, so what some of them would take for a request that
- * goes elsewhere (empty lines or blanks in front, other blanks than spaces, an absolute target, a
- * second Host, folded lines, stray control characters) is either understood here or SNIFF_BROKEN,
- * never SNIFF_UNKNOWN. */
+ * Servers are more lenient than the standards, so whatever some of them would take for a request
+ * that goes elsewhere (empty lines or blanks in front, other blanks than spaces, an absolute
+ * target, a second Host, folded lines, stray control characters) is either understood here or
+ * SNIFF_BROKEN, never SNIFF_UNKNOWN. */
 #pragma once
 
 #include <stdbool.h>
@@ -26,6 +26,6 @@ struct sniffer {
     char name[SNIFF_NAME_MAX]; /* lower case, no port, no final dot; set when decided */
 };
 
-/* Looks at all bytes from the first on, as many as there are by now. last: no more will come, so
- * the answer is not SNIFF_MORE. */
+/* Examines all bytes received so far, starting with the first. last: no more will come, so the
+ * answer is not SNIFF_MORE. */
 enum sniff_kind sniff(struct sniffer *s, const uint8_t *p, size_t n, bool last);

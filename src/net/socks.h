@@ -4,7 +4,7 @@
  * that resolves a name itself could connect elsewhere.
  *
  * The proxy's answers are hostile. They are read exactly up to their end (the rest belongs to the
- * connection), must follow the protocol to the letter, and fit into a fixed buffer.
+ * connection), must follow the protocol to the letter, and must fit into a fixed buffer.
  */
 #pragma once
 
@@ -26,11 +26,11 @@ enum socks_step { SOCKS_METHOD, SOCKS_AUTH, SOCKS_REPLY, SOCKS_DONE, SOCKS_FAILE
 struct socks {
     const struct socks_config *cfg;
     struct net_end to;
-    enum socks_step step; /* the answer that is awaited */
+    enum socks_step step; /* the reply that is awaited */
     size_t out_len, out_done;
     size_t need, have; /* of the answer */
-    int code;          /* when it failed: an errno that connect() could have had */
-    const char *why;   /* and a sentence: a string literal */
+    int code;          /* if it failed: an errno that connect() could have returned */
+    const char *why;   /* ... and a sentence: a string literal */
     uint8_t out[3 + 2 * (SOCKS_TEXT_MAX + 1)];
     uint8_t in[4 + 1 + 255 + 2];
 };
@@ -46,6 +46,6 @@ size_t socks_need(const struct socks *s);
 /* Bytes that came, 1 to socks_need() of them. */
 void socks_input(struct socks *s, const uint8_t *p, size_t n);
 
-/* Goes on with it on a connected, non-blocking socket, until that has nothing more for us: 0; then
- * it is connected: 1; or it failed: -errno, with s->why. */
+/* Continues the handshake on a connected, non-blocking socket. 0: the socket has no more data for
+ * now; 1: the proxy has connected; -errno, with s->why: it failed. */
 int socks_drive(struct socks *s, int fd);
