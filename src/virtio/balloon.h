@@ -1,12 +1,12 @@
-/* virtio-balloon: memory that the guest does not need goes back to the host.
+/* virtio-balloon: returns memory that the guest does not need to the host.
  *
  * The guest reports its free pages (free page reporting), and the host drops the memory behind
- * them; when the guest uses them again they are zeros. The guest is never asked for memory: the
+ * them; when the guest uses them again, they are zeros. The guest is never asked for memory: the
  * target size of the balloon is always zero. A guest that inflates its balloon anyway only gives
  * pages away, and may take them back at any time (deflate on OOM).
  *
  * Guest memory must be mapped shared from one of our files, or privately: pages are dropped with
- * MADV_REMOVE and MADV_DONTNEED. In a private mapping they read as the file again.
+ * MADV_REMOVE and MADV_DONTNEED. In a private mapping, they then read as the file's content again.
  */
 #pragma once
 

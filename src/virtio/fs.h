@@ -15,7 +15,7 @@ enum { FS_TAG_MAX = 36, VIRTIO_FS_TAG_TEXT = 16 };
  * device if this succeeds. */
 int virtio_fs_new(struct virtio_dev **ret, struct fuse_server *server, const char *tag);
 
-/* After fuse_later_event(): serves what waits for it. */
+/* After fuse_later_event(): serves the requests that waited for it. */
 void virtio_fs_resume(struct virtio_dev *d);
 
 /* The tag of the sandbox's share `index`. */

@@ -21,6 +21,6 @@ struct guest_map;
  * reference to it. -EINVAL unless fd is such a file and the range is inside it; -ENOSPC. */
 int guest_map_get(struct guest_map **ret, int fd, uint64_t offset, uint64_t size);
 void *guest_map_host(const struct guest_map *m); /* where `offset` is */
-void guest_map_put(struct guest_map *m);         /* NULL is fine */
+void guest_map_put(struct guest_map *m);         /* may be NULL */
 /* Whether a page under this mapping has gone missing. */
 bool guest_map_lost(const struct guest_map *m);

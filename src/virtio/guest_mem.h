@@ -1,7 +1,7 @@
 /* Guest memory, and the only way to touch it.
  *
  * A guest names memory by (address, length). Both are translated together, overflow-checked, and
- * must lie inside ONE region; what comes back is a host pointer that is good for exactly that many
+ * must lie inside ONE region; the result is a host pointer that is valid for exactly that many
  * bytes. Nothing else in the project turns a guest's number into a pointer.
  *
  * The bytes behind such a pointer can change at any time (another virtual CPU, or the whole guest

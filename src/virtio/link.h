@@ -2,13 +2,13 @@
  *
  * The card (virtio/net.c, or a TAP device in tests) gives frames to its user as scattered buffers
  * with the offload header that came with them; the user sends by reserving room in the guest's own
- * receive buffers, filling it, and committing. So payload moves with one copy, between a host
- * socket and guest memory.
+ * receive buffers, filling it, and committing. So payload is copied once, between a host socket and
+ * guest memory.
  *
  * Rules: everything happens on one thread. Buffers given to `input`, and room got from `reserve`,
- * are guest memory: good until that call, or the matching commit, returns. Their content may
- * change at any time, so what is to be checked is copied first. There is at most one reservation
- * at a time.
+ * are guest memory: good until that call, or the matching commit, returns. Their content may change
+ * at any time, so what is to be checked is copied first. There is at most one reservation at a
+ * time.
  */
 #pragma once
 
@@ -25,7 +25,7 @@ enum {
 
 enum link_gso { LINK_GSO_NONE, LINK_GSO_TCP4, LINK_GSO_TCP6 };
 
-/* What the sender of a frame left to the receiver. */
+/* What the sender of a frame left for the receiver to do. */
 struct link_offload {
     bool csum; /* the checksum at csum_start + csum_offset covers the pseudo header alone */
     uint16_t csum_start, csum_offset;
@@ -34,24 +34,24 @@ struct link_offload {
     uint16_t hdr_len;  /* bytes before the payload */
 };
 
-/* What the receiver at the guest's end can take. */
+/* What the receiver at the guest's end can handle. */
 enum {
     LINK_CSUM = 1,     /* frames with an unfinished checksum */
     LINK_TSO4 = 2,     /* large TCP segments */
     LINK_TSO6 = 4,     /* ... over IPv6 */
-    LINK_ANY_SIZE = 8, /* frames beyond the MTU, if they have a reason to exist */
+    LINK_ANY_SIZE = 8, /* frames beyond the MTU that have a reason to be so large */
 };
 
 struct link;
 
 struct link_ops {
-    /* Room for a frame: at least `min` bytes, at most `want`. Returns how many there are and
+    /* Gets room for a frame: at least `min` bytes, at most `want`. Returns how many there are, and
      * where, or 0: the user's `room` will be called when there is more. */
     size_t (*reserve)(struct link *l, size_t min, size_t want, const struct iovec **iov,
                       unsigned *n);
     /* Sends the first len bytes of what was reserved; 0 gives all of it back. */
     void (*commit)(struct link *l, const struct link_offload *o, size_t len);
-    /* Tells the guest of what was committed. */
+    /* Notifies the guest of what was committed. */
     void (*flush)(struct link *l);
 };
 

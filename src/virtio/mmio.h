@@ -1,20 +1,20 @@
 /* The virtio-mmio transport, version 2: one device, one page of registers.
  *
  * The guest reads its registers from that page as it reads memory (the engine maps it read-only),
- * so no read stops a virtual CPU or runs our code: a register's value is put there when it changes.
- * Only writes arrive here, on the virtual CPU's thread.
+ * so no read stops a virtual CPU or runs our code: a register's value is stored there when it
+ * changes. Only writes arrive here, on the virtual CPU's thread.
  *
  * A device lives on its loop's thread and takes no locks. So a write that concerns only registers
  * is done at once, under the transport's lock; what concerns the device (start, reset, a write to
  * its configuration) is handed to its loop, and the virtual CPU waits for it. Kicks do not come
  * this way: each queue has an eventfd, which KVM signals and the loop watches.
  *
- * A device that another process serves (ops->wire) is given the eventfds instead, of kicks and of
- * its interrupt, and its reset takes as long as that process does: the virtual CPU waits, the loop
- * goes on. The used-buffer bit of InterruptStatus is set as long as such a device is live.
+ * A device that another process serves (ops->wire) is instead given the eventfds, for kicks and for
+ * its interrupt, and its reset takes as long as that process needs: the virtual CPU waits, the loop
+ * keeps running. The used-buffer bit of InterruptStatus is set as long as such a device is live.
  *
- * Queue configuration is latched at DRIVER_OK. What is written to it later is ignored and counted;
- * a reset is the only way back.
+ * Queue configuration is latched at DRIVER_OK. Later writes to it are ignored and counted; a reset
+ * is the only way back.
  *
  * A driver looks at all its queues on an interrupt anyway, so an engine may swallow an
  * acknowledgement of only the used-buffer bit (MMIO_ACK_USED), which saves an exit per interrupt.
@@ -54,16 +54,16 @@ int mmio_new(struct mmio **ret, struct loop *l, struct virtio_dev *dev, const st
              void *page, const struct mmio_events *ev, void *ctx);
 void mmio_free(struct mmio *m);
 
-/* The descriptors that KVM is given: signaled for a kick; signaled by us for an interrupt. */
+/* The descriptors for KVM: it signals one for a kick; we signal the other for an interrupt. */
 int mmio_kick_fd(const struct mmio *m, unsigned queue);
 int mmio_irq_fd(const struct mmio *m);
 
-/* From any thread: the guest accessed [off, off+len) of the page. A read outside of it is all ones,
- * a write is ignored. A write may wait for the device's loop. */
+/* From any thread: the guest accessed [off, off+len) of the page. Reads outside of it return all
+ * ones; writes are ignored. A write may wait for the device's loop. */
 void mmio_read(const struct mmio *m, uint64_t off, void *p, unsigned len);
 void mmio_write(struct mmio *m, uint64_t off, const void *p, unsigned len);
-/* From any thread: waiters return, and writes have no effect from now on. For the end of the
- * guest. */
+/* From any thread: waiters return, and writes have no effect from now on. Used at the guest's
+ * end. */
 void mmio_cancel(struct mmio *m);
 
 void mmio_stats(struct mmio *m, struct mmio_stats *ret); /* from any thread */

@@ -40,14 +40,14 @@ struct virtq_config {
 struct virtq {
     const struct guest_mem *mem; /* of the transport; outlives the running queue */
     struct virtq_config cfg;     /* latched by virtq_start */
-    struct vring_desc *desc;     /* guest-shared, whole rings checked */
+    struct vring_desc *desc;     /* shared with the guest; the whole rings were checked */
     struct vring_avail *avail;
     struct vring_used *used;
     uint16_t next_avail; /* next avail entry to pop */
     uint16_t next_used;  /* next used entry to fill */
     uint16_t signaled;   /* next_used when the driver was last told */
-    uint32_t popped;     /* chains in the device's hands: popped and not given back */
-    bool signaled_valid; /* false: tell it in any case */
+    uint32_t popped;     /* chains that the device holds: popped and not given back */
+    bool signaled_valid; /* false: notify it in any case */
     bool running;
     const char *broken; /* NULL, or why (a string literal) */
 };
@@ -74,19 +74,21 @@ int virtq_start(struct virtq *q, const struct guest_mem *mem, const struct virtq
                 const char **ret_why);
 void virtq_stop(struct virtq *q);
 
-/* 1: *c is filled in; 0: nothing there, or not running; -EPROTO: the queue broke (see q->broken).
+/* 1: *c is filled in; 0: the queue is empty, or not running; -EPROTO: the queue broke (see
+ * q->broken).
  */
 int virtq_pop(struct virtq *q, struct virtq_chain *c);
-/* The same for one that was popped before and not given back, by its head: for a device that cannot
- * keep what points into guest memory. What the driver has made of it since counts. */
+/* The same for a chain, given by its head, that was popped before and not given back: for a device
+ * that cannot keep pointers into guest memory. Changes made by the driver since then take
+ * effect. */
 int virtq_again(struct virtq *q, uint16_t head, struct virtq_chain *c);
-/* Whether virtq_pop would find something now. Also true for an invalid index, so that pop sees it.
- * */
+/* Whether virtq_pop would find something now. Also true for an invalid index, so that virtq_pop
+ * sees it. */
 bool virtq_pending(const struct virtq *q);
 /* Gives the chain back; `written` bytes of its `in` part are filled, from the start. */
 void virtq_push(struct virtq *q, const struct virtq_chain *c, uint32_t written);
-/* The same in two steps, for what the driver must see at once or not at all: several chains are
- * given back, then all of them are shown. */
+/* The same in two steps, for what the driver must see all at once or not at all: several chains are
+ * given back, then all of them are published. */
 void virtq_put(struct virtq *q, uint16_t head, uint32_t written);
 void virtq_show(struct virtq *q);
 /* Takes back the last n pops, whose chains were not used. */
@@ -96,7 +98,7 @@ bool virtq_should_interrupt(struct virtq *q);
 
 /* Asks the driver not to kick for now; a hint. */
 void virtq_notify_off(struct virtq *q);
-/* Asks for a kick at the next addition. True: something came in before that took effect. */
+/* Asks for a kick at the next addition. True: something was added before that took effect. */
 bool virtq_notify_on(struct virtq *q);
 
 /* Copy out of / into a chain with bounds; return the bytes copied. */

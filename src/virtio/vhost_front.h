@@ -1,16 +1,15 @@
 /* The vhost-user front end: a device whose queues another process serves.
  *
- * To its transport it is a device like any other, with the features and the configuration of the
- * one behind it. But when a queue starts, its addresses go to that process, which already has the
- * guest's memory and the eventfds for kicks and interrupts: from then on guest and server talk
- * directly.
+ * To its transport, it is a device like any other, with the features and configuration of the real
+ * one. But when a queue starts, its addresses go to that process, which already has the guest's
+ * memory and the eventfds for kicks and interrupts; from then on, guest and server talk directly.
  *
  * All descriptors are sent before the guest runs, so that our seccomp filter need not allow sending
  * any. The server is not trusted: its answers are bounded and checked. An unexpected message, or
  * its end, breaks the device, which the guest sees.
  *
  * Lives on its loop, like the transport. Invariants:
- *  1. The only answer that is awaited while the guest runs is the one that ends a reset.
+ *  1. The only reply that is awaited while the guest runs is the one that completes a reset.
  *  2. A device that was reset has settled when the server has released all queues, or is gone.
  */
 #pragma once
@@ -19,7 +18,7 @@
 #include "virtio/device.h"
 
 struct vhost_front_params {
-    const struct virtio_dev_ops *kind; /* whose id and number of queues it has */
+    const struct virtio_dev_ops *kind; /* its id and number of queues are used */
     int fd;                            /* connected to the server; taken on success */
     const struct guest_mem *mem;
     int mem_fd; /* holds the regions of mem, in their order, without gaps; not owned */

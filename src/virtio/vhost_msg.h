@@ -18,7 +18,7 @@ enum {
     PAYLOAD_MAX = 12 + CONFIG_MAX, /* the longest is a GET_CONFIG; a full memory table is 264 */
 };
 
-/* The feature bit that says there are protocol features, and the one of those that we know. */
+/* The feature bit that announces protocol features, and the one protocol feature that we know. */
 #define F_PROTOCOL_FEATURES (1ULL << 30)
 #define PROTOCOL_F_CONFIG (1ULL << 9)
 
@@ -92,8 +92,8 @@ struct vhost_conn {
     unsigned n_fds;
 };
 
-/* Reads on in the current message. 1: it is complete; 0: nothing more there now; -1: the connection
- * has to end, *ret_why says why. */
+/* Continues reading the current message. 1: it is complete; 0: no more data for now; -1: the
+ * connection has to end, *ret_why says why. */
 int vhost_conn_read(struct vhost_conn *c, const char **ret_why);
 /* Closes the descriptors that were not taken. */
 void vhost_conn_drop_fds(struct vhost_conn *c);

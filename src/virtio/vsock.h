@@ -43,7 +43,7 @@ enum { VSOCK_SHUT_RECV = 1, VSOCK_SHUT_SEND = 2 };
 
 struct vsock_stream;
 
-/* Any of them may be NULL (without data(), bytes are thrown away). */
+/* Any of them may be NULL (without data(), bytes are discarded). */
 struct vsock_stream_ops {
     /* The guest accepted what vsock_connect() asked for. */
     void (*connected)(struct vsock_stream *s, void *ctx);
@@ -53,15 +53,15 @@ struct vsock_stream_ops {
     void (*writable)(struct vsock_stream *s, void *ctx);
     /* The guest will send no more, and all that it sent has been taken. */
     void (*peer_shutdown)(struct vsock_stream *s, void *ctx);
-    /* Last call. reset: refused or torn down, data may be lost; otherwise the guest closed in
-     * order, and all its data was delivered (peer_shutdown was called before). */
+    /* Last call. reset: refused or torn down, data may be lost; otherwise the guest closed cleanly,
+     * and all its data was delivered (peer_shutdown was called before). */
     void (*closed)(struct vsock_stream *s, void *ctx, bool reset);
 };
 
-/* A guest connects. Return 0 after vsock_set_ops(), or -errno to refuse; refused streams see no
- * callback. The stream is connected already, so vsock_send() works right here.
- * Or return VSOCK_LATER, also after vsock_set_ops(): the guest waits until vsock_answer(), before
- * which nothing may be sent, or until vsock_abort(). It may give up meanwhile. */
+/* The guest connects. Return 0 after vsock_set_ops(), or -errno to refuse; refused streams get no
+ * callbacks. The stream is already connected, so vsock_send() works right away. Or return
+ * VSOCK_LATER, also after vsock_set_ops(): the guest waits until vsock_answer(), before which
+ * nothing may be sent, or until vsock_abort(). It may give up meanwhile. */
 enum { VSOCK_LATER = 1 };
 typedef int (*vsock_accept_fn)(struct vsock_stream *s, void *ctx);
 
@@ -76,12 +76,12 @@ struct vsock_stats {
 int virtio_vsock_new(struct virtio_dev **ret, uint64_t guest_cid);
 void vsock_stats(const struct virtio_dev *d, struct vsock_stats *ret);
 
-/* Guest-initiated streams to a host port; the rest is refused. -EADDRINUSE, -ENOSPC. */
+/* Guest-initiated streams to a host port; others are refused. -EADDRINUSE, -ENOSPC. */
 int vsock_listen(struct virtio_dev *d, uint32_t port, vsock_accept_fn accept, void *ctx);
 
-/* NULL with errno EMFILE when there are too many streams. Works before the guest is up: the
- * request goes out once the guest has given receive buffers (but a guest that does not listen yet
- * refuses, so let it connect first). */
+/* NULL with errno EMFILE when there are too many streams. Works before the guest is up: the request
+ * goes out once the guest has supplied receive buffers (but a guest that does not listen yet
+ * refuses it, so let it connect first). */
 struct vsock_stream *vsock_connect(struct virtio_dev *d, uint32_t guest_port,
                                    const struct vsock_stream_ops *ops, void *ctx);
 
@@ -91,17 +91,17 @@ void vsock_answer(struct vsock_stream *s);
 void vsock_set_ops(struct vsock_stream *s, const struct vsock_stream_ops *ops, void *ctx);
 
 /* Returns the bytes taken. Less than asked for: writable() will be called. Bytes for a guest that
- * reads no more are taken and dropped; after vsock_shutdown(SEND) none are taken. */
+ * has stopped reading are taken and dropped; after vsock_shutdown(SEND) none are taken. */
 size_t vsock_send(struct vsock_stream *s, const struct iovec *iov, unsigned n);
 size_t vsock_send_buf(struct vsock_stream *s, const void *p, size_t len);
-/* Offer again what data() did not take. */
+/* Offers again what data() did not take. */
 void vsock_resume(struct vsock_stream *s);
 /* How many bytes wait for vsock_resume(). */
 size_t vsock_held(const struct vsock_stream *s);
 /* SEND: the guest reads end of file after what was sent. RECV: what it still sends is dropped. */
 void vsock_shutdown(struct vsock_stream *s, unsigned flags);
-/* Ends both directions in order: the guest gets all that was sent, then end of file; if it sends
- * more, it is reset. */
+/* Closes both directions cleanly: the guest gets all that was sent, then end of file; if it sends
+ * more, the stream is reset. */
 void vsock_close(struct vsock_stream *s);
 /* Resets the stream at once. */
 void vsock_abort(struct vsock_stream *s);

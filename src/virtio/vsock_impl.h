@@ -49,7 +49,7 @@ struct vsock_stream {
     unsigned due;
     unsigned shut_peer;  /* VSOCK_SHUT_* the guest has sent */
     unsigned shut_local; /* and we have */
-    bool by_guest;       /* opened by the guest: counts against its share */
+    bool by_guest;       /* opened by the guest: counts toward its share */
     bool want_write;     /* a send was short */
     bool in_data;        /* inside ops->data */
     bool resumed;        /* vsock_resume() was called there */
@@ -102,11 +102,11 @@ struct vsock_stream *stream_new(struct vsock *v, uint32_t guest_port, uint32_t h
                                 bool by_guest);
 bool stream_alive(const struct vsock_stream *s); /* it has an owner */
 void stream_due(struct vsock_stream *s, unsigned due);
-/* The owner, if there is one, hears closed(reset=true); the guest is sent a reset. */
+/* The owner, if there is one, gets closed(reset=true); the guest is sent a reset. */
 void stream_reset(struct vsock_stream *s);
-/* The guest broke a rule: reset, and counted. */
+/* The guest broke a rule: resets the stream, and counts it. */
 void stream_violation(struct vsock_stream *s);
-/* The guest has reset it: closed() now, or after its data if it had closed in order before. */
+/* The guest has reset it: calls closed() now, or after its data if it had closed cleanly before. */
 void stream_peer_reset(struct vsock_stream *s);
 /* Payload from the guest. */
 void stream_receive(struct vsock_stream *s, const struct iovec *iov, unsigned n);
@@ -118,5 +118,5 @@ void stream_check_writable(struct vsock_stream *s);
 bool vsock_flush(struct vsock *v);
 /* Lets streams that wait for receive buffers send. */
 void vsock_wake_waiting(struct vsock *v);
-/* Ends all streams without a word to the guest. */
+/* Ends all streams without telling the guest. */
 void vsock_drop_all(struct vsock *v);
