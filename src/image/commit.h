@@ -1,8 +1,8 @@
-/* An image out of another one and a layer on top of it: what a sandbox has written.
+/* Makes an image from another one and a layer on top of it: what a sandbox has written.
  *
- * The layer's bytes are hostile, and are converted as those of a pulled one are. Its diff_id is the
- * digest of the tar that its file turns into again (layer/to_tar.h), so that saving and pushing it
- * give the same bytes.
+ * The layer's bytes are hostile, and are converted like a pulled layer's. Its diff_id is the digest
+ * of the tar that its file turns into again (layer/to_tar.h), so that saving and pushing it give
+ * the same bytes.
  */
 #pragma once
 
@@ -20,7 +20,7 @@ struct commit {
     const struct reference *target; /* NULL: the image gets no name */
 };
 
-/* Whether the changes can be made: before anything else is done. */
+/* Checks that the changes can be made; call it before anything else is done. */
 int image_commit_check(const struct commit *c, struct err *e);
 /* layer: a tar, read to its end. On success *ret is the image's digest. */
 int image_commit(struct image_store *s, const struct commit *c, struct stream *layer,

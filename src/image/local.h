@@ -1,7 +1,7 @@
-/* Images made of what is on this host: directories, tars, and the file of the built-in image.
+/* Images made from files on this host: directories, tars, and the file of the built-in image.
  *
  * Each becomes one EROFS file in the cache, named by the content it was made from, and is made only
- * when no such file is there.
+ * if no such file exists.
  */
 #pragma once
 

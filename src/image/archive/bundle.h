@@ -1,5 +1,5 @@
-/* The parts of an image archive by name, wherever they are: in a tar, a compressed tar, a pipe, or
- * a directory that holds an OCI layout. */
+/* Finds the parts of an image archive by name, wherever they are: in a tar, a compressed tar, a
+ * pipe, or a directory with an OCI layout. */
 #pragma once
 
 #include <stdbool.h>
@@ -22,8 +22,8 @@ void bundle_close(struct bundle *b);
 
 /* *ret_size (may be NULL) is its length. */
 bool bundle_has(const struct bundle *b, const char *name, uint64_t *ret_size);
-/* A whole part of at most max bytes, malloc'd and terminated. */
+/* Reads a whole part of at most max bytes, malloc'd and NUL-terminated. */
 int bundle_read(const struct bundle *b, const char *name, size_t max, char **ret, size_t *ret_len,
                 struct err *e);
-/* Its bytes; the bundle must outlive the stream. */
+/* Opens it as a stream; the bundle must outlive the stream. */
 int bundle_stream(const struct bundle *b, const char *name, struct stream **ret, struct err *e);

@@ -1,13 +1,13 @@
-/* Images out of archives: what `docker save`, `podman save`, skopeo and buildx write.
+/* Loads images from archives: what `docker save`, `podman save`, skopeo and buildx write.
  *
  *     docker-archive    manifest.json names configurations, layers and references
  *     OCI layout        index.json leads to manifests, which lead to blobs; as a tar or a directory
  *
- * An archive that is both (Docker writes such) is read as an OCI layout, which has the digests.
+ * An archive that is both (as Docker writes) is read as an OCI layout, which has the digests.
  * Nothing in an archive is trusted: documents are parsed within bounds (oci.h), blobs must match
- * the digests that lead to them, and layers the diff_ids of their configuration. References are
- * set last, when all images of the archive are in the store: a failed load leaves only garbage
- * there, which image_store_collect() removes.
+ * the digests that lead to them, and layers the diff_ids in their configuration. References are set
+ * last, when all images of the archive are in the store: a failed load leaves only garbage there,
+ * which image_store_collect() removes.
  */
 #pragma once
 

@@ -1,11 +1,11 @@
-/* What the readers of the archives' formats share. */
+/* Shared by the readers of the archive formats. */
 #pragma once
 
 #include "image/archive/bundle.h"
 #include "image/archive/load.h"
 #include "util/strlist.h"
 
-/* An image of the archive, ready for its references. */
+/* An image from the archive, ready for its references. */
 struct loaded {
     struct digest digest;
     struct strlist names;
@@ -32,16 +32,16 @@ struct load_source {
 void load_source_free(struct load_source *src);
 #define AUTO_LOAD_SOURCE CLEANUP(load_source_free)
 
-/* Puts the layers and the image into the store and notes it, with its names, in l->images. */
+/* Puts the layers and the image into the store and adds it, with its names, to l->images. */
 int load_add(struct load *l, struct load_source *src, struct err *e);
 
-/* The archive has `n` images, with names or without. */
+/* Checks l->opt against an archive with `n` images, which have names or not. */
 int load_check_names(const struct load *l, size_t n, bool named, struct err *e);
 
 int load_docker(struct load *l, struct err *e);
 int load_oci(struct load *l, struct err *e);
 
-/* What the formats are recognized by. */
+/* The files by which the formats are recognized. */
 #define LOAD_MANIFEST "manifest.json"
 #define LOAD_INDEX "index.json"
 #define LOAD_LAYOUT "oci-layout"

@@ -1,10 +1,10 @@
-/* Images into archives that other tools read: docker-archive, or an OCI layout in a tar.
+/* Saves images to archives that other tools read: docker-archive, or an OCI layout in a tar.
  *
  * Layers are generated from their EROFS files, uncompressed, so digests differ from the registry's:
- * diff_ids, configuration and manifest are written to match. A layer's content is the same. Each is
- * generated twice, once for its digest, which comes first in an archive, and once into it: no
- * temporary files, and no more memory than one layer's tree. The same images give the
- * same bytes, and so does saving what was loaded from such an archive.
+ * diff_ids, configuration and manifest are written to match. A layer's content is the same. Each
+ * layer is generated twice, once for its digest, which comes first in an archive, and once into the
+ * archive: this needs no temporary files, and no more memory than one layer's tree. The same images
+ * give the same bytes, and so does saving what was loaded from such an archive.
  */
 #pragma once
 

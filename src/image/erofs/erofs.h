@@ -6,9 +6,9 @@
  *     meta             inodes with their xattrs and inline tails; the root comes first
  *
  * File data goes out while the source is read; the tree of inodes is laid out when it is complete.
- * Memory is the tree plus fixed buffers: bytes behind a file's last full block, which belong behind
- * its inode, wait in an unlinked spool file. The root inode is first in the metadata because its
- * number must fit 16 bits. The same source gives the same bytes.
+ * Memory is the tree plus fixed buffers: the bytes after a file's last full block, which belong
+ * behind its inode, wait in an unlinked spool file. The root inode is first in the metadata because
+ * its number must fit 16 bits. The same source gives the same bytes.
  *
  * A file's block addresses are relative to a blob. An image written here whole is its own blob 0 at
  * base 0. With erofs_set_blobs() only metadata is written, and the data stays in other images,
@@ -59,30 +59,30 @@ struct erofs_blob {
 /* out_fd: an empty regular file. spool_dirfd: a directory for the spool file, or -1 to keep tails
  * in memory. Both stay the caller's. */
 void erofs_begin(struct erofs_writer *w, int out_fd, int spool_dirfd);
-void erofs_abort(struct erofs_writer *w); /* also after erofs_finish; harmless twice */
+void erofs_abort(struct erofs_writer *w); /* also after erofs_finish; may be called twice */
 /* The image will be a layer: tails over `inline_max` bytes are padded to a block, and implicit
  * directories are marked as such. */
 void erofs_set_layer(struct erofs_writer *w, uint32_t inline_max);
-/* Opens the spool file now: later this process may not be allowed to. */
+/* Opens the spool file now, since this process may not be allowed to later. */
 int erofs_open_spool(struct erofs_writer *w);
 
 /* The data of one regular file: its size is ino->size and its xattrs are set already. Writes come
- * in ascending order; what is left out reads as zeros. Bytes past the size are an error. */
+ * in ascending order; gaps read as zeros. Bytes past the size are an error. */
 int erofs_file_begin(struct erofs_writer *w, struct tree_inode *ino, struct err *e);
 int erofs_file_write(struct erofs_writer *w, uint64_t offset, const void *p, size_t n,
                      struct err *e);
 int erofs_file_end(struct erofs_writer *w, struct err *e);
 
-/* Declares that this image holds no data itself and that these follow it on the disk. Tails are
- * where data.tail says, in bytes of the blob's file. Comes before erofs_finish; the array must live
- * until then. */
+/* Declares that this image holds no data itself, but that these blobs follow it on the disk. Tails
+ * are where data.tail says, in bytes of the blob's file. Comes before erofs_finish; the array must
+ * live until then. */
 void erofs_set_blobs(struct erofs_writer *w, const struct erofs_blob *blobs, uint32_t n);
 
-/* Lays out the tree and writes everything that is left. The file's length becomes final; nothing is
+/* Lays out the tree and writes everything else. The file's length becomes final; nothing is
  * synced. */
 int erofs_finish(struct erofs_writer *w, struct tree *t, struct err *e);
 
-/* What the marks of layers look like in their files. */
+/* How layers' marks are stored in their files. */
 #define EROFS_OPAQUE_XATTR "trusted.overlay.opaque"
 #define EROFS_IMPLICIT_XATTR "trusted.msb.implicit"
 #define EROFS_LINK_XATTR "trusted.msb.link"
@@ -90,7 +90,7 @@ int erofs_finish(struct erofs_writer *w, struct tree *t, struct err *e);
 /* For the writer's own files: */
 int erofs_write_failed(int code, struct err *e);
 uint8_t erofs_file_type(uint16_t mode);
-/* Bytes that an inode's extended attributes take behind it. */
+/* The size of an inode's extended attributes, which follow it. */
 size_t erofs_xattr_size(const struct erofs_writer *w, const struct tree_inode *ino);
 /* The kernel's crc32c (no final inversion). */
 uint32_t erofs_crc32c(uint32_t crc, const void *p, size_t n);

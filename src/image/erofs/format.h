@@ -1,4 +1,4 @@
-/* EROFS as it lies on disk: the parts that an uncompressed image uses.
+/* The on-disk format of EROFS: the parts that an uncompressed image uses.
  *
  * All numbers are little-endian. The disk is blocks of 4 KiB; the superblock sits at byte 1024 of
  * block 0. Inodes are addressed by nid: byte offset from the start of the metadata area, divided by
@@ -24,7 +24,8 @@ enum erofs_layout {
     EROFS_FLAT_PLAIN = 0,  /* consecutive blocks */
     EROFS_FLAT_INLINE = 2, /* the same, with the last, partial block behind the inode */
 };
-/* i_format: bit 0 tells the 64-byte inode from the 32-byte one, bits 1..3 are the layout. */
+/* i_format: bit 0 distinguishes the 64-byte inode from the 32-byte one, bits 1..3 are the
+ * layout. */
 #define EROFS_FORMAT_EXTENDED 1U
 #define EROFS_FORMAT_LAYOUT_SHIFT 1
 
@@ -57,7 +58,7 @@ struct erofs_inode_compact {
     uint16_t mode;
     uint16_t nlink;
     uint32_t size;
-    uint32_t mtime; /* added to epoch by newer kernels, unread by older: always 0 */
+    uint32_t mtime; /* added to epoch by newer kernels, ignored by older ones: always 0 */
     uint32_t u;     /* first block, or device number */
     uint32_t ino;
     uint16_t uid;
@@ -103,7 +104,8 @@ enum erofs_xattr_index {
     EROFS_XATTR_SECURITY = 6,
 };
 
-/* A directory block: entries sorted by name, then the names; the first nameoff tells how many. */
+/* A directory block: entries sorted by name, then the names; the first nameoff tells how many there
+ * are. */
 struct erofs_dirent {
     uint64_t nid;
     uint16_t nameoff;

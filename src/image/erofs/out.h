@@ -1,5 +1,5 @@
 /* Output for images: buffered writes at any ascending offset, with long runs of zeros left out so
- * that they become holes of the host's file. The file must be fresh: a hole is what was never
+ * that they become holes in the host's file. The file must be new: holes are where nothing was ever
  * written. Stops with -ENOSPC before the host's disk is completely full, since the source may be an
  * archive built to fill it. */
 #pragma once
@@ -12,7 +12,7 @@ struct erofs_out {
     uint64_t pos;
     size_t len;
     uint8_t *buf;       /* from the first write on */
-    uint64_t unchecked; /* written since the last look at the free space */
+    uint64_t unchecked; /* written since free space was last checked */
 };
 
 void erofs_out_init(struct erofs_out *o, int fd);

@@ -8,19 +8,19 @@
  * 2. Leading '/' and './' of a path, doubled slashes and '.' components are ignored. A '..'
  *    component is refused.
  * 3. Missing parents appear as directories (0755, root), marked implicit: in a merge they do not
- *    change the directory below them, and are not made for the sake of marks alone.
+ *    change the directory below them, and are not created only to hold marks.
  * 4. A symlink as a parent is followed inside the tree, as an extraction in a chroot follows it:
  *    real archives have entries like lib/x where lib links to usr/lib. Following stops after
  *    TREE_SYMLINKS_MAX links. Any other parent that is not a directory is refused.
- * 5. The last entry of a name wins. A directory over a directory takes the new attributes and keeps
+ * 5. The last entry of a name wins. A directory over a directory gets the new attributes and keeps
  *    its children; anything else replaces what was there, children included.
  * 6. A hard link's target must exist already and may not be a directory. A layer's may lie in a
  *    layer below: it then becomes a link when the layers are merged.
  * 7. Replaced entries keep their memory until the tree is freed, so limits count entries ever
  *    added, including a merged layer's deletions.
  *
- * The children of a directory form a balanced (AA) tree, sorted by byte value as EROFS requires:
- * no hash to flood, and no sorting later.
+ * The children of a directory form a balanced (AA) tree, sorted by byte value as EROFS requires: no
+ * hash to flood, and no sorting later.
  */
 #pragma once
 

@@ -1,4 +1,5 @@
-/* A compressed tar becomes an EROFS image: decompressed, hashed, parsed and written in one pass.
+/* Turns a compressed tar into an EROFS image: decompresses, hashes, parses and writes it in one
+ * pass.
  *
  * Two threads: one decompresses into a ring of buffers; the other hashes them, hands them to the
  * tar parser without copying, and writes. All bytes are hostile, and most code that reads them is
@@ -6,7 +7,7 @@
  *
  * 1. convert_init() runs in the caller. It opens what must be opened and takes the locks that must
  *    be taken (locale, OpenSSL's method store): another thread may hold them when a process forks.
- * 2. convert_start() makes the thread, which installs the filter on itself, and waits.
+ * 2. convert_start() creates the thread, which installs the filter on itself, and waits.
  * 3. The caller installs the filter on itself.
  * 4. convert_run() does the work with the system calls listed beside the code.
  */
@@ -45,13 +46,13 @@ struct convert_limits {
     uint32_t max_entries; /* 0: TREE_ENTRIES_MAX */
 };
 
-/* out_fd: an empty regular file. spool_dirfd: as for erofs_begin(). `layer`: .wh. names delete, and
- * the image keeps a layer's marks. */
+/* out_fd: an empty regular file. spool_dirfd: as for erofs_begin(). `layer`: names with .wh.
+ * delete, and the image keeps a layer's marks. */
 int convert_init(struct convert *c, int in_fd, int out_fd, int spool_dirfd, bool layer,
                  const struct convert_limits *limits, struct err *e);
-/* Optional. `confine` is called in the thread before it reads anything; what it returns, if not 0,
- * is the result of the conversion. */
+/* Optional. `confine` is called in the thread before it reads anything; if it does not return 0,
+ * that is the conversion's result. */
 int convert_start(struct convert *c, int (*confine)(void)); /* -errno */
 int convert_run(struct convert *c, struct convert_made *ret, struct err *e);
-/* Also ends the thread, which may first wait for in_fd to give bytes or end. */
+/* Also ends the thread, which may first wait for bytes from in_fd, or its end. */
 void convert_free(struct convert *c);

@@ -1,8 +1,8 @@
-/* A layer's hard links to files of the layers below, in an order that works in an archive.
+/* A layer's hard links to files in the layers below, in an order that works in an archive.
  *
  * Such a link refers to the file that was there before the layer. Where the layer itself has a link
- * at that name, the one that refers to the old file must come first. Otherwise they are sorted by
- * name: the same links come out in the same order.
+ * at that name, the one that refers to the old file must come first. Otherwise, they are sorted by
+ * name, so that the same links always come out in the same order.
  */
 #pragma once
 

@@ -1,5 +1,5 @@
-/* A stored layer as the blob that a registry holds: its tar, compressed by gzip, which all of them
- * and all their clients know. The same layer gives the same bytes. */
+/* Turns a stored layer into a blob for a registry: its tar, compressed with gzip, which all
+ * registries and their clients support. The same layer gives the same bytes. */
 #pragma once
 
 #include <stdatomic.h>
@@ -14,6 +14,7 @@ struct layer_blob {
     uint64_t size;
 };
 
-/* layer_fd: a layer's file; out_fd: an empty file. *cancel (may be NULL): -EINTR. */
+/* layer_fd: a layer's file; out_fd: an empty file. If *cancel becomes true (cancel may be NULL):
+ * -EINTR. */
 int layer_pack(int layer_fd, int out_fd, const atomic_bool *cancel, struct layer_blob *ret,
                struct err *e);

@@ -10,5 +10,5 @@
 #include "util/err.h"
 #include "util/json.h"
 
-/* config: the document's "config". -EINVAL (e set) when the instruction is not one of these. */
+/* config: the document's "config". -EINVAL (e set) if the instruction is not one of these. */
 int oci_change(json_t *config, const char *instruction, struct err *e);

@@ -1,4 +1,4 @@
-/* Names of content: "sha256:" and 64 lower-case hex digits. No other algorithm is accepted. */
+/* Content digests: "sha256:" and 64 lower-case hex digits. No other algorithm is accepted. */
 #pragma once
 
 #include <openssl/sha.h>
@@ -26,11 +26,11 @@ bool digest_equal(const struct digest *a, const struct digest *b);
 /* The digest of bytes in memory. */
 struct digest digest_of(const void *p, size_t n);
 void digest_hex_of(const void *p, size_t n, char hex[DIGEST_HEX_SIZE]);
-/* The digest of a file from its offset on. */
+/* The digest of a file, from its current offset on. */
 int digest_of_fd(int fd, struct digest *ret);
 int digest_hex_of_fd(int fd, char hex[DIGEST_HEX_SIZE]);
 
-/* The digest of bytes as they pass. Holds nothing that has to be released. */
+/* An incremental digest. Nothing in it has to be released. */
 struct hasher {
     SHA256_CTX ctx;
 };

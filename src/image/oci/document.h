@@ -1,4 +1,4 @@
-/* Documents of images that we put together ourselves: saved, committed and pushed ones. */
+/* Documents of images that we create ourselves: saved, committed and pushed ones. */
 #pragma once
 
 #include <stddef.h>
@@ -17,14 +17,14 @@ struct oci_document {
     size_t len;
     struct digest digest;
 };
-void oci_document_free(struct oci_document *d); /* harmless twice, and on zeros */
+void oci_document_free(struct oci_document *d); /* may be called twice, or on zeros */
 #define AUTO_OCI_DOCUMENT CLEANUP(oci_document_free)
 /* The same JSON gives the same text. NULL: out of memory. */
 int oci_document_set(struct oci_document *d, const json_t *j, struct err *e);
-/* A document as it came. */
+/* A document, unchanged. */
 int oci_document_copy(struct oci_document *d, const char *text, size_t len, struct err *e);
 
-/* An image's documents, as JSON. Nothing is returned unless both are in order. */
+/* An image's documents, as JSON. Nothing is returned unless both are valid. */
 int oci_documents_load(const char *config, size_t config_len, const char *manifest,
                        size_t manifest_len, json_t **ret_config, json_t **ret_manifest,
                        struct err *e);
@@ -37,7 +37,7 @@ struct oci_layer {
 };
 
 json_t *oci_descriptor_json(const char *type, const struct digest *d, uint64_t size);
-/* `config` (changed in place), with these layers. */
+/* Makes the configuration: `config` (changed in place), with these layers. */
 int oci_document_config(struct oci_document *ret, json_t *config, const struct oci_layer *layers,
                         size_t n, struct err *e);
 /* annotations may be NULL. */

@@ -2,7 +2,7 @@
 #pragma once
 
 /* Lists are NULL-terminated arrays and never NULL once the image is resolved; strings may be NULL
- * where the image does not set them. For directories and tars all is empty. */
+ * where the image does not set them. For directories and tars, everything is empty. */
 struct image_config {
     char **env; /* "KEY=VALUE" */
     char **entrypoint;
@@ -14,6 +14,6 @@ struct image_config {
     char *user;
     char *stop_signal; /* "SIGTERM", "15" */
 };
-/* All lists empty; -ENOMEM. */
+/* Makes all lists empty; -ENOMEM. */
 int image_config_init(struct image_config *c);
-void image_config_free(struct image_config *c); /* harmless twice, and on zeros */
+void image_config_free(struct image_config *c); /* may be called twice, or on zeros */

@@ -9,7 +9,8 @@
 
 enum {
     OCI_JSON_DEPTH = 64,
-    /* Each value takes up to some 250 bytes in memory, and three bytes in a document. */
+    /* Each value takes up to about 250 bytes in memory, but as little as three bytes in a
+     * document. */
     OCI_JSON_VALUES = 100000,
 };
 
@@ -19,13 +20,13 @@ json_t *oci_json_load(const void *doc, size_t n, size_t max, const char *what, s
 /* The same for an array. */
 json_t *oci_json_load_list(const void *doc, size_t n, size_t max, const char *what, struct err *e);
 
-/* A missing key and null are the same: NULL. */
+/* NULL if the key is missing or its value is null. */
 const json_t *oci_json_member(const json_t *o, const char *key);
 
-/* *ret stays NULL when the key is missing; a string of more than `max` bytes is an error. */
+/* *ret stays NULL if the key is missing; a string of more than `max` bytes is an error. */
 int oci_json_text(const json_t *o, const char *key, size_t max, const char **ret, struct err *e);
 
-json_t *digest_json(const struct digest *d); /* its text */
+json_t *digest_json(const struct digest *d); /* as text */
 
 /* "'size' has the wrong type or is out of range" */
 int oci_json_bad(const char *key, struct err *e);

@@ -2,9 +2,9 @@
  *
  *     [REGISTRY[:PORT]/]REPOSITORY[:TAG][@DIGEST]
  *
- * Without a registry ("alpine", "library/alpine", "user/app") it is Docker Hub; the first component
- * names a registry when it has a dot, a colon, or is "localhost". Without tag and digest the tag is
- * "latest"; with both, the digest decides.
+ * Without a registry ("alpine", "library/alpine", "user/app"), it is Docker Hub; the first
+ * component names a registry if it has a dot or a colon, or is "localhost". Without tag and digest
+ * the tag is "latest"; with both, the digest decides.
  */
 #pragma once
 
@@ -26,7 +26,8 @@ int reference_parse(const char *text, struct reference *ret, struct err *e);
 void reference_free(struct reference *r);
 #define AUTO_REFERENCE CLEANUP(reference_free)
 
-/* The one spelling under which an image is stored: "docker.io/library/alpine:3". malloc'd. */
+/* The canonical spelling, under which an image is stored: "docker.io/library/alpine:3".
+ * malloc'd. */
 char *reference_full(const struct reference *r);
-/* The spelling that people use: "alpine:3", "ghcr.io/a/b:1". malloc'd. */
+/* The short spelling that people use: "alpine:3", "ghcr.io/a/b:1". malloc'd. */
 char *reference_familiar(const struct reference *r);

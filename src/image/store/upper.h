@@ -1,8 +1,8 @@
 /* The writable layer of a sandbox: a sparse ext4 file whose size is the disk quota.
  *
  * mke2fs takes tens of milliseconds, too long for `create`, so each size is formatted once, as a
- * template in the cache. A new layer is a clone of it: by reflink where the
- * host's file system can, else by copying the few blocks that hold anything.
+ * template in the cache. A new layer is a clone of it: by reflink where the host's file system
+ * supports it, else by copying the few blocks that hold data.
  */
 #pragma once
 
@@ -15,14 +15,14 @@
 /* Sizes are rounded up to a multiple of this. */
 #define UPPER_SIZE_ALIGN (1ULL << 20)
 
-/* Makes dest_dirfd/name, a fresh ext4 file system of `size` bytes, mode 0600. The name appears when
- * the file is complete, and -EEXIST when it is there already. Templates live in
+/* Creates dest_dirfd/name, a fresh ext4 file system of `size` bytes, mode 0600. The name appears
+ * once the file is complete; -EEXIST if it exists already. Templates live in
  * cache_dirfd/"upper". */
 int upper_create(int cache_dirfd, int dest_dirfd, const char *name, uint64_t size, struct err *e);
 
-/* Makes the disk dirfd/name larger; the file system in it is left to the guest, whose kernel can
- * grow it. Does nothing if it is that large. Killed in between, it has the old size or the new. */
+/* Enlarges the disk dirfd/name; the guest's kernel grows the file system in it. Does nothing if it
+ * is large enough. If interrupted, it leaves the old size or the new. */
 int upper_grow(int dirfd, const char *name, uint64_t size, struct err *e);
 
-/* The program that formats them; without a path where only PATH may have it. */
+/* The program that formats them; a bare name if it can only be found on PATH. */
 const char *upper_mke2fs(void);

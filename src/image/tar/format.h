@@ -10,5 +10,5 @@
 /* A numeric field; -EBADMSG. */
 int tar_number(const char *p, size_t n, uint64_t *ret);
 bool tar_checksum_fits(const struct tar_header *h);
-/* The block after the last entry. */
+/* Whether it is the block after the last entry. */
 bool tar_is_zero(const struct tar_header *h);

@@ -1,11 +1,10 @@
-/* What is in a tar file, and where: its members by name, without their content.
+/* Lists what is in a tar file, and where: its members by name, without their content.
  *
  * Archives of images (`docker save`, OCI layouts) are tars of documents and layers. One scan of the
  * headers (read.h) finds their members; names are only ever compared, never used on the host.
  *
- * 1. At most TAR_MEMBERS_MAX entries, with names below TAR_NAME_MAX, within the file's length.
- * 2. A name that appears twice is refused: no tool writes that.
- * 3. Directories, devices and FIFOs are skipped.
+ * 1. At most TAR_MEMBERS_MAX entries, with names below TAR_NAME_MAX, within the file's length. 2. A
+ * duplicate name is refused: no tool writes that. 3. Directories, devices and FIFOs are skipped.
  */
 #pragma once
 
@@ -34,9 +33,9 @@ struct tar_members {
     size_t n;
 };
 
-/* fd: a regular file; its position is neither used nor changed. Errors as of tar_next(). */
+/* fd: a regular file; its position is neither used nor changed. Errors are those of tar_next(). */
 int tar_scan(int fd, struct tar_members *ret, struct err *e);
 void tar_members_free(struct tar_members *m);
 
-/* The file that a name stands for, links followed inside the archive; NULL when there is none. */
+/* The file that a name refers to, following links inside the archive; NULL if there is none. */
 const struct tar_member *tar_find(const struct tar_members *m, const char *name);

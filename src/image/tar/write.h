@@ -1,7 +1,7 @@
 /* Writes tar archives: POSIX headers, with PAX records for values that do not fit into one.
  *
- * The same entries give the same bytes: times, owners and order are the caller's, nothing is taken
- * from the host. Output is buffered, and hashed on the way if asked.
+ * The same entries give the same bytes: times, owners and order are up to the caller, nothing is
+ * taken from the host. Output is buffered, and optionally hashed.
  */
 #pragma once
 
@@ -23,12 +23,12 @@ struct tar_out {
 };
 
 int tar_out_init(struct tar_out *o, int fd, struct hasher *hash); /* -ENOMEM */
-void tar_out_free(struct tar_out *o);                             /* harmless twice */
+void tar_out_free(struct tar_out *o);                             /* may be called twice */
 int tar_out_write(struct tar_out *o, const void *p, size_t n);
 int tar_out_flush(struct tar_out *o);
 
 int tar_put_header(struct tar_out *o, const struct tar_entry *t);
-/* -EINVAL: an attribute has a name that no record can hold. */
+/* -EINVAL: an attribute's name fits no record. */
 int tar_put_header_xattrs(struct tar_out *o, const struct tar_entry *t, const struct tree_xattr *x);
 int tar_put_padding(struct tar_out *o, uint64_t size);
 int tar_put_end(struct tar_out *o);
