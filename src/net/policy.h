@@ -3,7 +3,7 @@
  *     <allow|deny>[:egress|:ingress|:any]@TARGET[:PROTO[:PORTS]]      comma separated
  *
  *     TARGET  an address or CIDR (IPv6 in brackets), a host name, *.SUFFIX or suffix=SUFFIX (both
- *             with and without something in front), domain=NAME, dns (questions to the gateway), or
+ *             with and without labels in front), domain=NAME, dns (questions to the gateway), or
  *             a group: public private loopback link-local meta multicast host any
  *     PROTO   tcp udp icmpv4 icmpv6 any        PORTS  N, LO-HI, any
  *
