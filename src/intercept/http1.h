@@ -1,9 +1,10 @@
-/* HTTP/1.1 messages, read strictly: what two parsers could understand differently is refused, never
- * repaired. That is what keeps a request from being smuggled past the interceptor.
+/* HTTP/1.1 messages, read strictly: anything that two parsers could understand differently is
+ * refused, never repaired. That prevents requests from being smuggled past the interceptor.
  *
- * Refused: two lengths, a length and chunks, any transfer coding but "chunked", folded lines, lines
- * that end with LF alone, white space around a field's name, control characters, targets that are
- * not a path, a missing or second Host, chunk extensions. Pure functions: no I/O, no allocation.
+ * Refused: two lengths, both a length and chunks, any transfer coding but "chunked", folded lines,
+ * lines that end with LF alone, white space around a field's name, control characters, targets that
+ * are not a path, a missing or second Host, chunk extensions. Pure functions: no I/O, no
+ * allocation.
  */
 #pragma once
 
@@ -18,7 +19,7 @@ enum {
     HTTP_TRAILERS_MAX = 8 * 1024,
 };
 
-/* A part of the bytes that were parsed. */
+/* A part of the parsed bytes. */
 struct http_text {
     const char *p;
     size_t n;
@@ -37,44 +38,44 @@ enum http_framing {
 
 struct http_head {
     struct http_text method, target; /* of a request */
-    struct http_text host;           /* of a request, as it was written */
+    struct http_text host;           /* of a request, as written */
     unsigned status;                 /* of a response */
     unsigned minor;                  /* 0 or 1 */
     struct http_field field[HTTP_FIELDS_MAX];
     size_t n;
     enum http_framing framing;
     uint64_t length;
-    bool plain;     /* it came without TLS; set by the code that read it */
+    bool plain;     /* it arrived without TLS; set by the code that read it */
     bool close;     /* the connection ends with this message */
     bool websocket; /* Connection: upgrade, Upgrade: websocket */
     bool expects;   /* Expect: 100-continue */
 };
 
-/* How long the head is that begins at p, with the empty line after it; 0: its end has not come yet;
- * -EBADMSG: a line ends with LF alone; -E2BIG. *seen is where the last call stopped looking; 0 for a
+/* The length of the head at p, including the empty line after it; 0: it is not complete yet;
+ * -EBADMSG: a line ends with only LF; -E2BIG. *seen is where the last call stopped looking; 0 for a
  * new head. */
 ssize_t http_head_end(const char *p, size_t n, size_t *seen);
 
-/* Reads a whole head of n bytes (http_head_end). 0, or -EBADMSG with *why: a sentence's end, as in
- * "the request ...". */
+/* Reads a whole head of n bytes (http_head_end). 0, or -EBADMSG with *why, which completes the
+ * sentence "the request ...". */
 int http_request(const char *p, size_t n, struct http_head *h, const char **why);
-/* The same with a request of HTTP/2, whose method, target, host (its authority; n 0: none) and fields are
- * there. The framing is that of HTTP/2, not of the fields: `length` is what they claim. */
+/* The same for an HTTP/2 request, whose method, target, host (its authority; n 0: none) and fields
+ * are set. HTTP/2 frames it, not the fields: `length` is what they claim. */
 int http_request_fields(struct http_head *h, const char **why);
-/* Whether Host is that one, with or without the port. */
+/* Whether Host is that host, with or without the port. */
 bool http_host_is(struct http_text t, const char *host, unsigned port);
 /* The response to a request: `bodiless` if that was a HEAD. */
 int http_response(const char *p, size_t n, bool bodiless, struct http_head *h, const char **why);
 
-/* Changes of a head that was read, before it is written again. False: there are too many fields. */
+/* Change a head that was read, before it is written again. False: there are too many fields. */
 void http_head_drop(struct http_head *h, const char *name);
 bool http_head_add(struct http_head *h, const char *name, const char *value); /* not copied */
 
-bool http_text_is(struct http_text t, const char *want);        /* as it is */
+bool http_text_is(struct http_text t, const char *want);        /* exactly */
 bool http_text_is_nocase(struct http_text t, const char *want); /* ASCII */
 bool http_token(const char *p, size_t n);                       /* of RFC 9110 */
 
-/* A body, as it comes in pieces. */
+/* A body that arrives in pieces. */
 struct http_body {
     enum http_framing framing;
     enum { HTTP_SIZE, HTTP_BYTES, HTTP_BYTES_END, HTTP_TRAILER, HTTP_DONE } at;
@@ -87,6 +88,6 @@ static inline bool http_body_done(const struct http_body *b)
 }
 
 enum http_piece { HTTP_PIECE_FRAME, HTTP_PIECE_DATA, HTTP_PIECE_TRAILER };
-/* Takes the next piece from the n bytes at p: how long it is, 0 if more bytes have to come first, or
- * -EBADMSG. HTTP_UNTIL_END is never done: its end is the connection's. */
+/* Takes the next piece from the n bytes at p: returns its length, 0 if more bytes are needed first,
+ * or -EBADMSG. HTTP_UNTIL_END is never done: it ends with the connection. */
 ssize_t http_body_step(struct http_body *b, const char *p, size_t n, enum http_piece *what);

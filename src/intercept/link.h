@@ -1,11 +1,11 @@
-/* What the monitor and the interceptor tell each other: SOCK_SEQPACKET, one message a packet. Neither
- * trusts the other: the monitor, because it serves a hostile guest; the interceptor, because it reads
- * what that guest and its servers say.
+/* Messages between the monitor and the interceptor: SOCK_SEQPACKET, one message per packet. Neither
+ * trusts the other: the monitor, because it serves a hostile guest; the interceptor, because it
+ * reads what that guest and its servers say.
  *
  *     monitor ── flow: the guest's end, the connection to the server ──▶ interceptor
  *     monitor ── names of secrets, then a change: a client's socket ──▶ interceptor: the configuration
  *                comes over that, and may have secrets of these names alone
- *     monitor ── names of secrets, then a cut ──▶ interceptor: others are forgotten
+ *     monitor ── names of secrets, then a cut ──▶ interceptor: forgets all others
  *     monitor ◀── report: a line for net.log ── interceptor
  */
 #pragma once
@@ -25,7 +25,7 @@ struct link_flow {
 
 enum link_report_kind {
     LINK_VIOLATION = 1, /* a placeholder where it does not belong; nothing was sent */
-    LINK_REFUSED,       /* the request was not sent for another reason, or the server not trusted */
+    LINK_REFUSED,       /* not sent for another reason, or the server is not trusted */
     LINK_UNTRUSTED,     /* the guest's client does not accept our certificate */
 };
 
@@ -38,6 +38,7 @@ struct link_report {
 
 /* Sends a message with up to two descriptors (-1: none), which stay the caller's. 0 or -errno. */
 int link_send(int sock, const void *p, size_t n, int fd1, int fd2);
-/* Receives one of exactly n bytes, and up to two descriptors. 1; 0: there is none yet; -EPIPE: the
- * other end is gone; -EPROTO: something else came, and was dropped. Does not block. */
+/* Receives a message of exactly n bytes, and up to two descriptors. 1: done; 0: there is none yet;
+ * -EPIPE: the other end is gone; -EPROTO: something else arrived, and was dropped. Does not
+ * block. */
 int link_recv(int sock, void *p, size_t n, int fds[2]);

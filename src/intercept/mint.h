@@ -1,10 +1,10 @@
-/* Values that a command mints when a request needs them: the interceptor asks the process that told it
- * about its secrets (launch/mint.h), over the same socket.
+/* Values that a command mints when a request needs them: the interceptor asks the process that gave
+ * it its secrets (launch/mint.h), over the same socket.
  *
  *     interceptor ── struct mint_ask ──▶ minter: runs the command, one at a time
  *     interceptor ◀── struct mint_answer ── minter
  *
- * The interceptor can be taken over; all that it can say is the name of a secret that is bound anyway.
+ * The interceptor may be compromised; all it can send is the name of a secret that is bound anyway.
  */
 #pragma once
 
@@ -31,7 +31,7 @@ struct mint {
     struct conn_host *conns;
 };
 void mint_init(struct mint *m, struct conn_host *conns);
-/* Takes the socket, in place of the last one. Connections that wait ask again. */
+/* Takes the socket, replacing the previous one. Waiting connections ask again. */
 int mint_set(struct mint *m, int fd);
 /* See conn_host.want. */
 int mint_want(struct mint *m, const char *secret, const char **why);

@@ -1,4 +1,4 @@
-/* What a client is told of a request that was not sent: a status, and a sentence for people. */
+/* What a client is told about a request that was not sent: a status, and a sentence for people. */
 #pragma once
 
 #include "intercept/subst.h"

@@ -1,8 +1,8 @@
-/* Texts that take each other's place in bytes that come in pieces: placeholders become values on their way
- * out, and values become placeholders on their way back.
+/* Replaces texts in bytes that arrive in pieces: placeholders become values on their way out, and
+ * values become placeholders on their way back.
  *
- * What could be the beginning of such a text waits for the next piece; everything else goes on at once, so
- * that streams stay streams. Pure functions: no I/O.
+ * What could be the beginning of such a text waits for the next piece; everything else is passed on
+ * at once, so that streaming still works. Pure functions: no I/O.
  */
 #pragma once
 
@@ -16,7 +16,7 @@ enum {
     SWAP_OUT_MAX = 256 * 1024, /* largest output for one piece */
 };
 
-/* How a text is written where it goes. */
+/* How a text is encoded at its destination. */
 enum swap_form { SWAP_PLAIN, SWAP_FORM /* %XX */, SWAP_JSON };
 
 struct swap {
@@ -26,26 +26,29 @@ struct swap {
     size_t n;
     struct buf text; /* copies: a change of the configuration need not wait for a body's end */
     enum swap_form form;
-    struct buf held; /* the beginning of one, perhaps */
+    struct buf held; /* possibly the beginning of a text */
 };
 
-/* Placeholders of secrets that may be in the body of this request (in=body). -EAGAIN: the value of one of
- * them, named by `why`, is not known yet. *allowed: a bit for each of them (subst_search). */
+/* Sets up placeholders of secrets that may be in this request's body (in=body). -EAGAIN: the value
+ * of one of them, named by `why`, is not known yet. *allowed: a bit for each of them
+ * (subst_search). */
 int swap_for_request(struct swap *w, const struct subst *s, const char *host,
                      const struct http_head *h, uint64_t *allowed, char why[SUBST_TEXT_MAX]);
-/* Values that come back from that host and become placeholders again (scrub=response). */
+/* Sets up values that come back from that host and become placeholders again (scrub=response). */
 int swap_for_response(struct swap *w, const struct subst *s, const char *host);
-/* Appends p to `out`, with one in place of the other; `last`: nothing follows. -ENOSPC: it
- * is more than `out` takes; -ENOMEM. */
+/* Appends p to `out`, with the texts replaced; `last`: nothing follows. -ENOSPC: `out` is too
+ * small; -ENOMEM. */
 int swap_run(struct swap *w, const char *p, size_t n, bool last, struct buf *out);
-/* The same with a piece (http_body_step) of a body that goes on as chunks, or until its connection ends. */
+/* The same for a piece (http_body_step) of a body, which is passed on in chunks, or until the
+ * connection ends. */
 int swap_piece(struct swap *w, const struct http_body *b, enum http_piece what, const char *p,
                size_t n, struct buf *out);
-void swap_end(struct swap *w); /* wipes; harmless twice, and on zeros */
+void swap_end(struct swap *w); /* wipes; may be called twice, or on zeros */
 
-/* Where texts with values in them are put together: they never move, and are empty in between. NULL: out
- * of memory. */
+/* Buffers in which texts with values are put together: they never move, and are empty between uses.
+ * NULL: out of memory. */
 enum swap_scratch { SWAP_HEAD, SWAP_BODY };
 struct buf *swap_scratch(enum swap_scratch which);
-/* Appends what is there to `out` (NULL: to nothing), if nothing went wrong (r), and empties it. */
+/* Appends its content to `out` (NULL: discards it) unless something went wrong (r), and empties
+ * it. */
 int swap_take_scratch(struct buf *b, int r, struct buf *out);
