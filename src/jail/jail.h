@@ -22,7 +22,7 @@
 
 /* The user that a monitor runs as on the host: the caller, or, for root, an id from an otherwise
  * unused range, derived from the sandbox's name so that two sandboxes rarely share one. A root that
- * may not change its user, or that has no other in its user namespace (`unshare -r`), counts as an
+ * may not change its user, or has no other user in its namespace (`unshare -r`), counts as an
  * ordinary user. */
 struct jail_identity {
     uid_t uid;
@@ -48,9 +48,9 @@ int jail_enter_root(struct err *e);
 int jail_mount_tmpfs(const char *dir, const char *options, struct err *e);
 int jail_pivot(struct err *e); /* the current directory becomes /, the old root is detached */
 
-/* Lets the host take memory from this process and its children first when it has none left, whatever
- * protection the caller has: some of what the host's kernel holds for a guest (page tables, socket
- * buffers) has no limit but that. For the child, before step 1. */
+/* Makes this process and its children the first victims when the host runs out of memory, whatever
+ * protection the caller has: nothing else limits some of what the host's kernel holds for a guest
+ * (page tables, socket buffers). For the child, before step 1. */
 enum { JAIL_OOM_SCORE = 500 };
 void jail_yield_memory(void);
 
@@ -63,9 +63,9 @@ int jail_set_limits(const struct jail_limit *limits, size_t n, struct err *e);
 
 /* Step 5. */
 int jail_drop_caps(struct err *e);
-/* The same, except for these (bits by CAP_* number), as far as the process has them. */
+/* The same, but keeps these (bits by CAP_* number), as far as the process has them. */
 int jail_keep_caps(uint64_t keep, struct err *e);
-/* The bounding set alone, if this process may. */
+/* Only drops them from the bounding set, if this process may. */
 int jail_drop_bounding(uint64_t keep, struct err *e);
 /* Lets a capability survive the execution of a program by a user who is not root in its namespace. */
 int jail_pass_cap(unsigned cap, struct err *e);

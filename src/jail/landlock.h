@@ -1,9 +1,8 @@
-/* Landlock: a process gives up the files that it could open by name, and the processes that it
- * could signal. It needs no privilege and no namespace, and is a second line where there are
- * neither.
+/* Landlock: a process gives up opening files by name, and signaling other processes. It needs no
+ * privileges and no namespaces, and is a second line of defense where there are neither.
  *
- * What is open already stays usable. Not covered by it: looking at names and attributes (stat), and
- * connecting to Unix sockets by path.
+ * What is already open stays usable. It does not cover names and attributes (stat), or connecting
+ * to Unix sockets by path.
  */
 #pragma once
 
@@ -15,10 +14,11 @@ struct landlock_grant {
     bool write, execute;
 };
 
-/* What the host has: a version, 0 = nothing (Linux 5.13; it may be switched off). 6 and newer also
- * keep signals inside. */
+/* The version that the host supports; 0 = none (before Linux 5.13, or disabled). Version 6 and
+ * newer also restrict signals. */
 int landlock_version(void);
 
 /* From here on the calling thread, and what it starts, can open nothing but what is granted, and
- * signal nothing but what it starts. Sets no_new_privs. -EOPNOTSUPP where the host has nothing. */
+ * signal nothing but what it starts. Sets no_new_privs. -EOPNOTSUPP if the host does not support
+ * it. */
 int landlock_enter(const struct landlock_grant *grants, size_t n);

@@ -8,14 +8,14 @@
 
 enum seccomp_profile {
     SECCOMP_MONITOR,        /* the monitor's loops; a stray call ends it and is logged */
-    SECCOMP_MONITOR_POD,    /* ... of a pod: it passes on what containers bring along */
+    SECCOMP_MONITOR_POD,    /* ... of a pod: it passes on what its containers send */
     SECCOMP_NET,            /* its thread with the network stack: sockets, but no files */
     SECCOMP_VCPU,           /* its threads that run a guest: nothing else */
     SECCOMP_REAPER,         /* pid 1 of a guest's process tree */
-    SECCOMP_REAPER_REDUCED, /* ... that has what its kernel may not get by itself */
+    SECCOMP_REAPER_REDUCED, /* ... which also provides what its kernel may not get by itself */
     SECCOMP_UML,            /* a user-mode kernel and its stub processes; a stray call fails */
-    SECCOMP_UML_FLOATING, /* ... whose heap the host places at random: a supervisor knows better */
-    SECCOMP_UML_SMP,      /* ... that has several CPUs */
+    SECCOMP_UML_FLOATING,   /* ... whose heap address the host randomizes: a supervisor decides */
+    SECCOMP_UML_SMP,        /* ... that has several CPUs */
     SECCOMP_UML_SMP_FLOATING,
     SECCOMP_UML_REDUCED, /* ... without namespaces; with a supervisor only */
     SECCOMP_UML_PTRACE,  /* ... that traces its stubs */
@@ -31,7 +31,7 @@ enum seccomp_profile {
  * process installs its own. Sets no_new_privs. */
 int seccomp_enter(enum seccomp_profile p);
 
-/* The same, but calls for which the profile has the supervisor asked wait for its answer: returns
- * the descriptor (close-on-exec) on which it is asked. Without a supervisor, these calls are
- * allowed. -EBUSY where we are supervised ourselves, as in some containers: there can be one only. */
+/* The same, but calls that the profile refers to the supervisor wait for its answer: returns the
+ * descriptor (close-on-exec) on which it is asked. Without a supervisor, these calls are allowed.
+ * -EBUSY if we are supervised ourselves, as in some containers: there can be only one. */
 int seccomp_enter_supervised(enum seccomp_profile p);
