@@ -1,4 +1,4 @@
-/* The parts of a rulebook; for src/policy alone. */
+/* The parts of a rulebook; only for src/policy. */
 #pragma once
 
 #include "net/policy.h"
@@ -27,7 +27,7 @@ struct layer;
 struct setting;
 typedef void check_fn(struct judge *j, const struct layer *l, const struct setting *s);
 
-/* How two files' values of a field combine is the same for all: a spec must satisfy both. */
+/* Two files' values of a field always combine in the same way: a spec must satisfy both. */
 struct field {
     const char *section; /* "" = at the top */
     const char *key;
@@ -35,7 +35,7 @@ struct field {
     const char *help;    /* a sentence for the docs and `policy init` */
     const char *example; /* in YAML's short form */
     check_fn *check;     /* NULL: something else reads it (defaults, match) */
-    /* CHOICE: in order of strictness. LIST: all that may be in it. */
+    /* CHOICE: in order of strictness. LIST: all allowed entries. */
     const char *const *choices;
     /* Checks one entry of a list, beyond its length. */
     int (*valid)(const char *text, struct err *e);
@@ -56,7 +56,7 @@ struct setting {
     struct policy *ceiling; /* of egress.allow */
 };
 
-/* Settings that count together: a file's own, or those of one of its rule sets. */
+/* Settings that apply together: a file's own, or those of one of its rule sets. */
 struct layer {
     const char *file;
     unsigned line;
@@ -76,14 +76,15 @@ struct book_file {
 struct rulebook {
     struct book_file file[BOOK_FILES_MAX];
     size_t n;
-    unsigned shared; /* how many others have it, too: rulebook_free() */
+    unsigned shared; /* how many others also hold it: rulebook_free() */
 };
 
-/* The policy of a command that does `why` to sandbox `name` (NULL: it has none yet). One that cannot
- * be read is on record. policy_audit() uses what was loaded last, rather than read it again. */
+/* Loads the policy for a command that does `why` to sandbox `name` (NULL: it has none yet). A
+ * policy that cannot be read is recorded. policy_audit() uses what was loaded last instead of
+ * reading it again. */
 int rulebook_load_for(const struct store *s, enum hold why, const char *name, struct rulebook **ret,
                       struct err *e);
-extern struct rulebook *rulebook_seen; /* NULL; one more share of it */
+extern struct rulebook *rulebook_seen; /* may be NULL; holds a reference */
 
 const struct setting *layer_get(const struct layer *l, const char *section, const char *key);
 json_t *items_json(const struct setting *s);
@@ -92,8 +93,8 @@ bool item_matches(const struct setting *s, const char *text); /* any of its wild
 void setting_text(const struct setting *s, char *out, size_t size);
 void number_text(enum field_type type, uint64_t v, char *out, size_t size);
 
-/* Which layers count for a spec: of each file two at most. -1: a file has rule sets and none of
- * them matches: *none is that file. */
+/* The layers that apply to a spec: at most two from each file. -1: a file has rule sets and none of
+ * them matches; *none is that file. */
 struct chosen {
     const struct layer *v[2 * BOOK_FILES_MAX];
     size_t n;
@@ -102,7 +103,7 @@ int rulebook_choose(const struct rulebook *b, const struct sandbox_spec *spec, s
                     const struct book_file **none);
 bool layer_matches(const struct layer *l, const struct sandbox_spec *spec);
 bool image_matches(const struct setting *s, const struct sandbox_spec *spec);
-/* Whether the label is not from the image. */
+/* Whether the label does not come from the image. */
 bool label_is_own(const struct sandbox_spec *spec, const char *label);
 
 /* --- judging --- */
@@ -121,16 +122,16 @@ void judge_find(struct judge *j, const struct layer *l, const struct setting *s,
 /* Records that a file has rule sets and none of them matches. */
 void judge_none(struct judge *j, const struct book_file *none);
 
-/* The finding that s refuses or allows what was asked for. */
+/* Records that s refuses or allows what was asked for. */
 void judge_refuse(struct judge *j, const struct layer *l, const struct setting *s,
                   const char *asked);
 void judge_allow(struct judge *j, const struct layer *l, const struct setting *s,
                  const char *asked);
-/* ERR_POLICY with what the verdict refuses, which is recorded. */
+/* ERR_POLICY with what the verdict refuses; records it. */
 int verdict_refuse(const struct store *s, enum hold why, const char *name, const struct verdict *v,
                    struct err *e);
 
-/* A number of the spec that caps and defaults are about. */
+/* A number in the spec that caps and defaults apply to. */
 struct quantity {
     const char *key;
     enum spec_said said;
@@ -138,7 +139,7 @@ struct quantity {
     uint64_t (*get)(const struct sandbox_spec *s);
     void (*set)(struct sandbox_spec *s, uint64_t v);
 };
-const struct quantity *quantity_find(const char *key); /* NULL */
+const struct quantity *quantity_find(const char *key); /* NULL if there is none */
 
 check_fn check_cap, check_disk_volumes, check_sandboxes, check_ports, check_images,
     check_registries, check_digest, check_egress, check_secrets, check_paths, check_buckets,
@@ -146,4 +147,4 @@ check_fn check_cap, check_disk_volumes, check_sandboxes, check_ports, check_imag
     check_home;
 int valid_bucket(const char *text, struct err *e);
 #define FORBIDDEN_TEXT "nothing of the kind"
-extern const char *const forbidden_names[]; /* what `forbid` may have; ends with NULL */
+extern const char *const forbidden_names[]; /* what `forbid` may contain; ends with NULL */

@@ -1,18 +1,19 @@
-/* The policy of this host: what any sandbox may be, no matter who asks and with which program.
+/* This host's policy: what any sandbox may be, no matter who asks and with which program.
  *
- *     /etc/msb/policy.yaml     the operator's; root owns it, and nobody else can write to it
+ *     /etc/msb/policy.yaml     the operator's; owned by root, and only root can write to it
  *     $MSB_HOME/policy.yaml    the user's own
  *     --policy FILE            for one command
  *
  * Each file has settings for all sandboxes and, under `rules`, sets of settings: the first set that
- * matches a sandbox counts, and if none does, the sandbox is refused. A spec is held to what counts
- * in every file (rulebook_judge): what one file refuses no other allows, so a user's file can only
- * narrow. docs/policy.md has the format; only the table of fields (fields.c) knows it.
+ * matches a sandbox applies, and if none does, the sandbox is refused. A spec is held to what
+ * applies in every file (rulebook_judge): what one file refuses, no other can allow, so a user's
+ * file can only be more restrictive. docs/policy.md has the format; only the table of fields
+ * (fields.c) knows it.
  *
  * Invariants
- *   1. A file that is there and cannot be read, trusted or understood refuses everything
+ *   1. A file that exists but cannot be read, trusted or understood refuses everything
  *      (ERR_POLICY).
- *   2. Nothing beyond the policy gets onto disk or into a monitor by way of src/sandbox, which
+ *   2. Nothing beyond the policy gets onto disk or into a monitor through src/sandbox, which
  *      calls policy_hold() with what it is about to write or start.
  *   3. Without a policy file the cost is two failed opens.
  */
@@ -31,9 +32,9 @@
 
 struct rulebook;
 
-/* *ret is NULL when there is no policy at all. s->policy_file is read, too. */
+/* *ret is NULL if there is no policy at all. Also reads s->policy_file. */
 int rulebook_load(const struct store *s, struct rulebook **ret, struct err *e);
-/* One file alone, no matter who owns it: for `policy check` and tests. */
+/* Loads a single file, no matter who owns it: for `policy check` and tests. */
 int rulebook_load_text(const char *name, const char *text, size_t n, struct rulebook **ret,
                        struct err *e);
 int rulebook_load_file(const char *path, struct rulebook **ret, struct err *e);
@@ -48,8 +49,8 @@ static inline void rulebook_free_p(struct rulebook **b)
 
 /* --- a spec and the policy -------------------------------------------------------------------- */
 
-/* What the user asked for, by option. What he did not is filled in from the policy's defaults, and
- * narrowed where a built-in default is beyond what is allowed. */
+/* What the user asked for, by option. The rest is filled in from the policy's defaults, and
+ * narrowed where a built-in default exceeds what is allowed. */
 enum spec_said {
     SAID_CPUS = 1,
     SAID_MEMORY = 2,
@@ -68,10 +69,10 @@ enum spec_said {
 enum hold {
     HOLD_AHEAD,  /* one more sandbox, before it is prepared: HOLD_CREATE follows */
     HOLD_CREATE, /* one more sandbox */
-    HOLD_START,  /* an existing one, as it is stored */
-    HOLD_CHANGE, /* the same, changed */
+    HOLD_START,  /* an existing one, as stored */
+    HOLD_CHANGE, /* an existing one, changed */
     HOLD_COPY,   /* files to or from one, or a bucket */
-    HOLD_EXEC,   /* a command in an existing one, which asks for more than that has */
+    HOLD_EXEC,   /* a command in an existing one, which asks for more than the sandbox has */
 };
 
 enum outcome { OUTCOME_ALLOWED, OUTCOME_DEFAULT, OUTCOME_NARROWED, OUTCOME_REFUSED, OUTCOMES };
@@ -79,9 +80,9 @@ enum outcome { OUTCOME_ALLOWED, OUTCOME_DEFAULT, OUTCOME_NARROWED, OUTCOME_REFUS
 struct finding {
     enum outcome outcome;
     const char *section, *key; /* of the field; section "" = none */
-    char *asked, *allowed;     /* for DEFAULT and NARROWED: before, and what it became */
-    uint64_t number;           /* of a cap: what was asked for, to the byte */
-    bool fixed;                /* of the network: what no change of its rules can mend */
+    char *asked, *allowed;     /* for DEFAULT and NARROWED: the value before and after */
+    uint64_t number;           /* of a cap: what was asked for, exactly */
+    bool fixed;                /* of the network: cannot be fixed by changing its rules */
     const char *file;          /* the rulebook's */
     unsigned line;
     const char *rule; /* name of the rule set; "" = the file's settings for all */
@@ -104,45 +105,47 @@ void policy_words(const char *field, const char *asked, const char *allowed, con
                   char *out, size_t size);
 const char *outcome_name(enum outcome o);
 
-/* Fills in and narrows *spec, and says what it found. 0 also when it refuses: see ret->refused. */
+/* Fills in and narrows *spec, and reports what it found. Also returns 0 if it refuses: see
+ * ret->refused. */
 int rulebook_judge(const struct rulebook *b, const struct store *s, enum hold why, unsigned said,
                    struct sandbox_spec *spec, struct verdict *ret, struct err *e);
 
-/* The one gate: loads the policy and holds the spec to it. ERR_POLICY with field, what was asked,
- * what is allowed, file and line. 1: it may be created, and the number of sandboxes is limited:
- * only a caller that holds the lock policy:sandboxes can rely on it. *limits, unless limits is NULL,
- * becomes what policy_limits() says, or NULL without a policy. */
+/* The only gate: loads the policy and holds the spec to it. ERR_POLICY with the field, what was
+ * asked, what is allowed, file and line. 1: it may be created, but the number of sandboxes is
+ * limited: only a caller that holds the lock policy:sandboxes can rely on this. *limits, unless
+ * limits is NULL, becomes the result of policy_limits(), or NULL without a policy. */
 int policy_hold(const struct store *s, enum hold why, unsigned said, struct sandbox_spec *spec,
                 json_t **limits, struct err *e);
 
-/* What requests may at most make of such a sandbox while it runs, for its monitor to keep: a list
- * of {kind, rules or most, field, allowed, origin} (monitor/ceiling.h). Takes the place of *ret. */
+/* The limits on requests to such a sandbox while it runs, for its monitor to enforce: a list of
+ * {kind, rules or most, field, allowed, origin} (monitor/ceiling.h). Replaces *ret. */
 int policy_limits(const struct rulebook *b, const struct sandbox_spec *spec, json_t **ret,
                   struct err *e);
 
-/* The same for a change of a sandbox that there is: what is refused of it as it `was` may stay so,
- * for a policy can be younger than a sandbox. */
+/* Like policy_hold(), for a change to an existing sandbox: what is refused about it as it `was` may
+ * stay, since the policy can be newer than the sandbox. */
 int policy_hold_change(const struct store *s, struct sandbox_spec *was, struct sandbox_spec *now,
                        struct err *e);
 
-/* The same for a command in it that gets these secrets as well. */
+/* Like policy_hold(), for a command in it that also gets these secrets. */
 int policy_hold_exec(const struct store *s, const struct sandbox_spec *spec,
                      const struct strlist *secrets, struct err *e);
 
-/* The same for copying that path of the host into a sandbox or, with `write`, out of one to it. */
+/* Like policy_hold(), for copying from that host path into a sandbox or, with `write`, to it out of
+ * a sandbox. */
 int policy_hold_copy(const struct store *s, struct sandbox_spec *spec, const char *path, bool write,
                      struct err *e);
-/* For a workspace apart from any sandbox, where settings for all of them count: a path of the host
- * that is copied into it or, with `write`, out of it; and its bucket. */
+/* For a workspace apart from any sandbox, to which the settings for all sandboxes apply: a host
+ * path that is copied into it or, with `write`, out of it; and its bucket. */
 int policy_hold_transfer(const struct store *s, const char *workspace, const char *path, bool write,
                          struct err *e);
-/* In the same way, for a disk volume that is made. */
+/* The same for creating a disk volume. */
 int policy_hold_volume(const struct store *s, const char *volume, uint64_t size, struct err *e);
 struct s3_config;
 int policy_hold_bucket(const struct store *s, const char *workspace, const struct s3_config *at,
                        struct err *e);
 
-/* The log of what was done, as the policy wants it: for audit_configure_with(). */
+/* Configures the audit log as the policy demands: for audit_configure_with(). */
 void policy_audit(const struct store *s);
 
 /* --- showing it ------------------------------------------------------------------------------- */

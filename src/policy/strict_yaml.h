@@ -1,9 +1,9 @@
 /* A small part of YAML as a tree whose nodes know where they are: maps, lists and texts.
  *
- * For files in which a mistake must not go unnoticed: what two readers could understand differently
- * is refused. No anchors, aliases, tags or directives, one document, every key once, keys are
- * texts. Nothing is a number or a boolean by itself: the caller reads texts as what it expects
- * there. Errors begin with FILE:LINE:COLUMN.
+ * For files in which a mistake must not go unnoticed: anything that two readers could understand
+ * differently is refused. No anchors, aliases, tags or directives; one document; no duplicate keys;
+ * keys are texts. Nothing is a number or a boolean by itself: the caller interprets texts as what
+ * it expects there. Errors begin with FILE:LINE:COLUMN.
  */
 #pragma once
 
@@ -32,29 +32,29 @@ struct yaml {
     size_t n;
 };
 
-/* name: what errors call the file. An empty file is an empty map. */
+/* name: the file's name in errors. An empty file is an empty map. */
 int yaml_tree_parse(const char *name, const char *text, size_t n, struct yaml *ret, struct err *e);
-/* The two ways in which it does that: most files by the first, which leaves all that is unusual or
- * wrong to the second (-EAGAIN). For tests. */
+/* Its two parsers: the first handles most files, and leaves anything unusual or wrong to the second
+ * (-EAGAIN). For tests. */
 int yaml_plain_parse(const char *text, size_t n, struct yaml *ret);
 int yaml_full_parse(const char *name, const char *text, size_t n, struct yaml *ret, struct err *e);
-void yaml_tree_free(struct yaml *y); /* harmless twice, and on zeros */
+void yaml_tree_free(struct yaml *y); /* may be called twice, or on zeros */
 #define AUTO_YAML CLEANUP(yaml_tree_free)
 
-/* A zeroed item at the end, in the tree from the start: whatever fails, it is freed with it. NULL: out
- * of memory. */
+/* Appends a zeroed item, which is part of the tree from the start and so always freed with it.
+ * NULL: out of memory. */
 struct yaml *yaml_add(struct yaml *to);
-/* A member of a map; NULL. */
+/* A member of a map, or NULL. */
 const struct yaml *yaml_get(const struct yaml *map, const char *key);
 
 /* "FILE:LINE:COLUMN: message"; -EINVAL. */
 int yaml_fail(const char *name, const struct yaml *at, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* Fails unless it is of that kind; `what` is what the message calls it. */
+/* Fails unless it is of that kind; `what` is its name in the message. */
 int yaml_expect(const char *name, const struct yaml *y, enum yaml_kind kind, const char *what,
                 struct err *e);
 /* true or false, without quotes; nothing else is a boolean. */
 int yaml_flag(const char *name, const struct yaml *y, bool *ret, struct err *e);
-/* An error about a key that is none of `known` (ends with NULL), with the most similar one. */
+/* Fails because of a key that is not in `known` (ends with NULL); suggests the most similar one. */
 int yaml_unknown_key(const char *name, const struct yaml *y, const char *const *known,
                      struct err *e);
