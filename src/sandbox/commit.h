@@ -1,4 +1,4 @@
-/* The writable layer of a sandbox becomes an image.
+/* Turns a sandbox's writable layer into an image.
  *
  * Nothing on the host reads the guest's file system: its agent sends the layer as a tar
  * (agent/layer.h), and a stopped sandbox is started for that, as for exec.
@@ -9,6 +9,6 @@
 #include "store/store.h"
 #include "util/err.h"
 
-/* c->parent is filled in. */
+/* Fills in c->parent. */
 int sandbox_commit(const struct store *s, struct image_store *images, struct commit *c,
                    warn_fn warn, struct digest *ret, struct err *e);

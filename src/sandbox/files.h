@@ -1,4 +1,4 @@
-/* A sandbox's files, for a client that is not a command in it: copies, commits. */
+/* Access to a sandbox's files, for clients outside of it: copies, commits. */
 #pragma once
 
 #include "client/files.h"
@@ -10,7 +10,7 @@ struct sandbox_files {
 };
 
 /* As root, from /: the permissions of the image's user do not apply. A stopped sandbox is started,
- * as for exec; one that is just stopping is started again. */
+ * as for exec; one that is stopping is restarted. */
 int sandbox_files_open(const struct store *s, const char *name, warn_fn warn,
                        struct sandbox_files *ret, struct err *e);
 /* The same for reading the writable layer; `look` sees the spec first. */

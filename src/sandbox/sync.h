@@ -1,8 +1,8 @@
-/* Workspaces that were copied into a sandbox, and how they come back (workspace/snapshot.h). */
+/* Syncs workspaces that were copied into a sandbox back to the host (workspace/snapshot.h). */
 #pragma once
 
 #include "store/store.h"
 
-/* As sandbox_sync(), for an open sandbox under the lock of its name. */
+/* Like sandbox_sync(), for an open sandbox whose name is locked. */
 int sync_workspace(const struct store *s, struct sandbox *sb, uint64_t max, warn_fn warn,
                    struct err *e);
