@@ -1,4 +1,4 @@
-/* Arrays that grow. */
+/* Growable arrays. */
 #pragma once
 
 #include <errno.h>
@@ -26,8 +26,8 @@ static inline int array_grow(void *pv, size_t n, size_t *cap, size_t first, size
     return 0;
 }
 
-/* Each is 0, or -ENOMEM and nothing has changed. The first makes it an array of n; the second doubles
- * one that has n items and room for `cap`, if it is full: at first to `first`. */
+/* Each is 0, or -ENOMEM and nothing has changed. The first resizes the array to n; the second
+ * doubles one that has n items and room for `cap`, if it is full, starting with `first`. */
 /* NOLINTBEGIN(bugprone-sizeof-expression): items may be pointers */
 #define ARRAY_RESIZE(v, n) array_resize(&(v), n, sizeof(*(v)))
 #define ARRAY_GROW(v, n, cap, first) array_grow(&(v), n, &(cap), first, sizeof(*(v)))

@@ -1,4 +1,4 @@
-/* What is installed beside the program: kernels and disks. */
+/* Files installed beside the program: kernels and disks. */
 #pragma once
 
 #include "util/err.h"

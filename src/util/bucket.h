@@ -1,8 +1,9 @@
-/* A token bucket; the caller passes the time in.
+/* A token bucket; the caller passes in the time.
  *
  * It holds at most `capacity` tokens, starts full, and gains `amount` in each `period_ns`. A taker
- * may take more than there is (a packet is not split): the rest is a debt, which is paid off first.
- * A debt never exceeds the capacity, so a single large take cannot block the bucket for long.
+ * may take more than there are (a packet is not split): the excess is a debt, which is paid off
+ * first. A debt never exceeds the capacity, so a single large take cannot block the bucket for
+ * long.
  */
 #pragma once
 
@@ -21,9 +22,9 @@ struct bucket {
 /* The bucket starts with `extra` tokens beyond its capacity: a burst that is not refilled. */
 void bucket_init(struct bucket *b, uint64_t amount, uint64_t period_ns, uint64_t capacity,
                  uint64_t extra, uint64_t now);
-/* The tokens available; 0 in debt; UINT64_MAX without a limit. */
+/* The tokens available; 0 if in debt; UINT64_MAX without a limit. */
 uint64_t bucket_level(struct bucket *b, uint64_t now);
 /* Takes n tokens, at the time of the last bucket_level(). */
 void bucket_take(struct bucket *b, uint64_t n);
-/* How long until n tokens, or as many as fit, are available; 0 when they are. */
+/* How long until n tokens, or as many as fit, are available; 0 if they are now. */
 uint64_t bucket_wait_ns(const struct bucket *b, uint64_t n);

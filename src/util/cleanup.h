@@ -1,6 +1,6 @@
 /* Scope-bound cleanup: a resource is released where its variable goes out of scope.
  *
- * AUTO_* attributes replace goto chains; `steal_fd()` and `steal_ptr()` hand ownership on, so a
+ * AUTO_* attributes replace goto chains; `steal_fd()` and `steal_ptr()` pass ownership on, so a
  * function reads "acquire, acquire, give away".
  */
 #pragma once

@@ -7,19 +7,19 @@
 struct command {
     char *const *argv; /* found on PATH */
     char **env;        /* NULL: that of the caller */
-    const char *input; /* NULL: it has nothing to read */
-    bool quiet;        /* its errors are not shown */
-    /* In its own process group, which is killed in the end; else Ctrl-C ends it, and it may ask
-     * something on the terminal. */
+    const char *input; /* NULL: nothing */
+    bool quiet;        /* its stderr is discarded */
+    /* Runs in its own process group, which is killed at the end; otherwise, Ctrl-C ends it, and it
+     * may prompt on the terminal. */
     bool apart;
     unsigned seconds;
 };
 
-/* Its status as from waitpid(), with the n bytes that it printed; -ETIME: it exceeded its time limit;
- * -EFBIG: it printed more than fits; -errno: it cannot be run. */
+/* Its status as from waitpid(), and the *n bytes that it printed; -ETIME: it exceeded its time
+ * limit; -EFBIG: it printed more than fits; -errno: it cannot be run. */
 int command_run(const struct command *c, char *to, size_t size, size_t *n);
-/* The same for a line in /bin/sh, apart. */
+/* The same for a line run by /bin/sh, with `apart`. */
 int command_output(const char *line, char **env, unsigned seconds, char *to, size_t size,
                    size_t *n);
-/* In words, for such a result: "failed (exit code 1)"; NULL if it is 0. */
+/* Describes such a result: "failed (exit code 1)"; NULL if it is 0. */
 const char *command_failure(int result, unsigned seconds, char *out, size_t size);

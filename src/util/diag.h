@@ -1,4 +1,4 @@
-/* Diagnostics: warnings that have no callback to go through, and what --debug and --trace show.
+/* Diagnostics: warnings that have no callback, and the output of --debug and --trace.
  *
  * They go to one sink, which the program sets; without one they are dropped. The sink may be called
  * from any thread. Nothing secret belongs here: no environment, no file contents, no passwords.
@@ -22,7 +22,7 @@ void diag_to(diag_fn fn, enum diag_level most);
 void diag_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void diag_debug(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void diag_trace(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* Whether anybody reads what diag_trace() is given, where that takes work to find out. */
+/* Whether diag_trace() has a reader, for callers whose message takes work to prepare. */
 bool diag_tracing(void);
 /* "WHAT took 1.2 ms", as debug; since_ns is from now_ns(). */
 void diag_took(const char *what, uint64_t since_ns);

@@ -2,15 +2,15 @@
  *
  * Inside a module functions return 0 or -errno. At module boundaries they take a `struct err *`
  * (may be NULL) and fill it in with a sentence for the user: what failed, on which thing, and,
- * where we know it, a hint for what to do next. The struct is plain storage: no allocation, so an
- * error can be reported when memory is what ran out.
+ * where we know it, a hint for what to do next. The struct is plain storage: no allocation, so that
+ * running out of memory can be reported, too.
  */
 #pragma once
 
 #include <errno.h>
 #include <stdbool.h>
 
-/* The code of what the host's policy refuses (src/policy); nothing else has it. */
+/* The error code for what the host's policy refuses (src/policy), used for nothing else. */
 #define ERR_POLICY EKEYREVOKED
 
 enum { ERR_MSG_MAX = 1024, ERR_HINTS_MAX = 3 };
@@ -24,7 +24,7 @@ struct err {
 
 /* Each sets *e and returns -code, so `return err_set(e, EINVAL, "...")` works. */
 int err_set(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* As err_set, with ": strerror(code)" appended. */
+/* Like err_set, with ": strerror(code)" appended. */
 int err_sys(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* "out of memory"; -ENOMEM. */
 int err_oom(struct err *e);

@@ -14,7 +14,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Opens a directory for reading, close-on-exec. -ENOTDIR when it is something else, a link included. */
+/* Opens a directory for reading, close-on-exec. -ENOTDIR if it is something else, including a
+ * link. */
 static inline int dir_open_at(int dirfd, const char *name)
 {
     int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
@@ -23,19 +24,19 @@ static inline int dir_open_at(int dirfd, const char *name)
 
 /* The same, for readdir(); NULL with errno set. */
 DIR *dir_read_at(int dirfd, const char *name);
-/* As fdopendir(), but owns fd from the start; -1 fails with the errno it came with. */
+/* Like fdopendir(), but takes fd in any case; if fd is -1, fails with the current errno. */
 DIR *dir_take(int fd);
 
 /* Opens a lock file (`create`: O_CREAT or 0) and takes its flock (op). Its last holder removes it:
- * a lock on a file that its name no longer leads to guards nothing, and is taken again. */
+ * if the name no longer leads to the locked file, the lock is taken anew. */
 int lock_file_at(int dirfd, const char *name, int create, int op);
 
-/* Reads a regular file of at most `max` bytes into a malloc'd, NUL-terminated buffer. -EFBIG when
- * it is larger, -ELOOP/-EINVAL when it is not a regular file. */
+/* Reads a regular file of at most `max` bytes into a malloc'd, NUL-terminated buffer. -EFBIG if it
+ * is larger, -ELOOP/-EINVAL if it is not a regular file. */
 int file_read_at(int dirfd, const char *name, size_t max, char **ret, size_t *ret_len);
 
-/* Writes a temporary file beside `name` and renames it over. sync: the content is on disk before
- * the rename, and the rename before we return. */
+/* Writes a temporary file beside `name` and renames it to `name`. sync: the content is on disk
+ * before the rename, and the rename before we return. */
 int file_replace_at(int dirfd, const char *name, const void *p, size_t n, mode_t mode, bool sync);
 
 /* Removes temporary files in a directory whose writers were killed. */
@@ -43,15 +44,15 @@ void file_replace_sweep(int dirfd);
 
 /* Removes a file or a whole directory tree; never crosses a symlink. Missing is success. */
 int remove_tree_at(int dirfd, const char *name);
-/* The same where a process that is about to end may still add something. */
+/* The same if a process that is about to end may still be adding files. */
 int remove_tree_patiently(int dirfd, const char *name);
 
 /* mkdir -p for an absolute path; new directories get `mode`. */
 int mkdir_parents(const char *path, mode_t mode);
 
-/* read() until the buffer is full or the file ends; how many bytes, or -errno. */
+/* Reads until the buffer is full or the file ends; returns how many bytes, or -errno. */
 ssize_t read_up_to(int fd, void *p, size_t n);
-/* Write, or read, all n bytes. pread_all: -EIO when the file ends first. */
+/* Write, or read, all n bytes. pread_all: -EIO if the file ends first. */
 int write_all(int fd, const void *p, size_t n);
 int pwrite_all(int fd, const void *p, size_t n, uint64_t offset);
 int pread_all(int fd, void *p, size_t n, uint64_t offset);

@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <sys/uio.h>
 
-/* memcpy from memory that may change meanwhile: the compiler may not read the source again later,
- * so what was checked in the copy stays true of the copy. */
+/* memcpy from memory that may change meanwhile: the compiler may not reread the source later, so
+ * what was checked in the copy remains true. */
 void guest_copy(void *dst, const void *src, size_t len);
 
 size_t iov_total(const struct iovec *iov, unsigned n);

@@ -1,4 +1,4 @@
-/* jansson values that are released with their scope. */
+/* jansson values that are released at the end of their scope. */
 #pragma once
 
 #include "util/cleanup.h"
@@ -31,7 +31,7 @@ static inline void json_put(json_t **object, const char *key, json_t *v)
     }
 }
 
-/* An array of the texts of a list that ends with NULL; NULL is an empty one. */
+/* An array of the texts in a NULL-terminated list; an empty array for NULL. */
 static inline json_t *json_list(char *const *list)
 {
     json_t *a = json_array();
@@ -40,7 +40,7 @@ static inline json_t *json_list(char *const *list)
     return a;
 }
 
-/* {"K": "V"} of a list of "K=V" that ends with NULL. */
+/* {"K": "V"} from a NULL-terminated list of "K=V". */
 static inline json_t *json_pairs(char *const *list)
 {
     json_t *o = json_object();

@@ -1,7 +1,7 @@
-/* Files that have their size and times, but whose content is still elsewhere: those of a workspace
- * in a bucket (s3/fill.c). An extended attribute marks them, with an id that says what to fetch. As
- * long as it is there, nobody has read or changed the file, and what it seems to hold means nothing.
- * The same goes for directories, whose content is their entries (s3/lazy.c).
+/* Files whose size and times are set, but whose content is still elsewhere: in the bucket of a
+ * workspace (s3/fill.c). They are marked by an extended attribute with an id of what to fetch. As
+ * long as a file has it, it has not been read or changed, and what it seems to contain is
+ * meaningless. The same goes for directories, whose content is their entries (s3/lazy.c).
  */
 #pragma once
 
@@ -15,20 +15,20 @@
 enum { LATER_SIZE = 17 };             /* hex digits, and a NUL */
 #define LATER_ROOT "0000000000000000" /* the id of the workspace's own directory */
 
-/* Large files come in parts, as they are read: which are here is in a second attribute, a bit each, after
- * a number of the machine's present boot. Nobody waits for a part to be on disk: after a crash of the machine none
- * of them counts, and they are fetched again. */
+/* Large files are fetched in parts, as they are read: a second attribute has a bit for each part
+ * that is here, after a number that identifies the machine's current boot. Parts are not synced to
+ * disk: after a crash of the machine, none counts, and they are fetched again. */
 #define LATER_PARTS_XATTR "user.msb.parts"
 enum {
     LATER_PART = 1 << 20,
-    LATER_RUN = 8, /* parts that are fetched at once where a file begins to be read through */
+    LATER_RUN = 8, /* parts that are fetched at once when sequential reading of a file begins */
     LATER_RUN_MAX = 32,
     LATER_LARGE = 32 << 20,
     LATER_PARTS_SIZE = 1024
 };
-/* Finds out which boot it is, before a jail closes. False: unknown, and files come whole. */
+/* Determines the current boot, before a jail closes. False: unknown, so files are fetched whole. */
 bool later_know_boot(void);
-/* The parts of the file that `path` leads to; 0 if they are not known. */
+/* The parts that are present in the file at `path`; all 0 if unknown. */
 void later_parts(const char *path, uint8_t parts[LATER_PARTS_SIZE]);
 /* The same for an open file. */
 void later_parts_of(int fd, uint8_t parts[LATER_PARTS_SIZE]);
@@ -39,10 +39,10 @@ static inline uint32_t later_count(uint64_t size)
 }
 bool later_has_part(const uint8_t parts[LATER_PARTS_SIZE], uint32_t part); /* from 1 */
 
-/* The mark of an open file. False: the content is here. */
+/* Gets the mark of an open file. False: it has none, and the content is here. */
 bool later_get(int fd, char id[LATER_SIZE]);
-/* Sets one of the two attributes, or removes it (value NULL), also of what its owner may not write:
- * the mode decides about attributes, however the file was opened. */
+/* Sets one of the two attributes, or removes it (value NULL), even on files that their owner may
+ * not write: the mode decides about attributes, however the file was opened. */
 int later_mark(int fd, const char *xattr, const void *value, size_t size);
 /* The error for a caller that cannot wait for the content. */
 int later_missing(const char *path, struct err *e);
@@ -52,16 +52,16 @@ int later_open(const char *path);
 /* The same for a directory, which is only read. */
 int later_open_dir(const char *path);
 
-/* Between the process that serves such a file to a guest and the one that fetches it (SOCK_SEQPACKET).
- * Each request passes the file or directory, opened by the functions above; the answer comes when the
- * mark is gone, or says why it is not. */
+/* Messages between the process that serves such a file to a guest and the one that fetches it
+ * (SOCK_SEQPACKET). Each request passes the file or directory, opened by the functions above; the
+ * answer comes once the mark is gone, or reports an error. */
 struct later_request {
     uint32_t number; /* not 0 */
     uint32_t empty;  /* 1: the content is not needed, the file is about to be truncated */
-    uint32_t part;   /* not 0: only this one is wanted, counted from 1; the mark stays */
-    uint32_t count;  /* how many from there on will be: the answer does not wait for the others */
+    uint32_t part;   /* not 0: only this part is wanted, counted from 1; the mark stays */
+    uint32_t count;  /* parts wanted from there on: the answer does not wait for the others */
 };
 struct later_answer {
-    uint32_t number; /* 0: all that were asked for; they are lost */
-    int32_t error;   /* -errno, or 0; to all: 0 = ask again */
+    uint32_t number; /* 0: all pending requests, which are lost */
+    int32_t error;   /* -errno, or 0; for all: 0 = ask again */
 };

@@ -1,5 +1,5 @@
-/* A doubly linked list of nodes that are embedded in their owners; a head, or a node in no list,
- * points to itself. */
+/* A doubly linked list of nodes that are embedded in their owners; a list head, or a node in no
+ * list, points to itself. */
 #pragma once
 
 #include <stdbool.h>

@@ -16,7 +16,7 @@ typedef void (*loop_fn)(struct loop_src *src, uint32_t events);
 
 struct loop_src {
     int fd;          /* -1 when not registered; not owned */
-    uint32_t events; /* what is armed now */
+    uint32_t events; /* currently armed */
     loop_fn fn;
 };
 
@@ -37,11 +37,11 @@ struct loop {
 int loop_init(struct loop *l);
 void loop_fini(struct loop *l);
 
-/* src->fd and src->fn are set by the caller before. */
+/* The caller sets src->fd and src->fn before. */
 int loop_add(struct loop *l, struct loop_src *src, uint32_t events);
 int loop_mod(struct loop *l, struct loop_src *src, uint32_t events);
 void loop_del(struct loop *l, struct loop_src *src);
-/* As loop_del, and closes the descriptor. */
+/* Like loop_del, and closes the descriptor. */
 void loop_close(struct loop *l, struct loop_src *src);
 
 /* (Re)arms a timer; delay 0 fires on the next turn. */
@@ -63,8 +63,8 @@ uint64_t now_ns(void);      /* CLOCK_MONOTONIC */
 uint64_t realtime_ns(void); /* CLOCK_REALTIME: for records, never for waiting */
 void sleep_ms(uint64_t ms); /* or until a signal comes */
 
-/* For those without a loop: waits until fd can be read or has ended, and says whether it can. Looks
- * once even if that time (of now_ns) has passed. */
+/* For code without a loop: waits until fd is readable or has ended, and returns whether it is.
+ * Checks once even if that time (of now_ns) has passed. */
 bool wait_readable(int fd, uint64_t until_ns);
 
 /* Through void *: the member lies inside the type, so the alignment is right. */

@@ -1,4 +1,4 @@
-/* A system call that the C library's headers may not know yet. */
+/* Kernel interfaces that the C library's headers may not have yet. */
 #pragma once
 
 #include <stdint.h>

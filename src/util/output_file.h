@@ -1,8 +1,9 @@
-/* A file that appears under its name when it is complete, and not at all otherwise.
+/* A file that appears under its name only once it is complete.
  *
- * Until then it has no name (or, where the file system cannot do that, a temporary one beside it),
- * so a process that dies leaves the old file or none. Anything but a regular file (a device, a
- * pipe) is written in place. Only the owner may read the file, as with Docker: images hold secrets.
+ * Until then, it has no name (or, where the file system does not support that, a temporary one
+ * beside it), so a process that dies leaves the old file or none. Anything but a regular file (a
+ * device, a pipe) is written in place. Only the owner may read the file, as with Docker: images
+ * hold secrets.
  */
 #pragma once
 
@@ -21,4 +22,4 @@ struct output_file {
 
 int output_file_open(struct output_file *f, const char *path, struct err *e);
 int output_file_publish(struct output_file *f, struct err *e);
-void output_file_close(struct output_file *f); /* also after publishing; harmless twice */
+void output_file_close(struct output_file *f); /* also after publishing; may be called twice */

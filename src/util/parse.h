@@ -1,9 +1,9 @@
-/* Numbers as people type them: sizes, durations, counts.
+/* Parses numbers as people type them: sizes, durations, counts.
  *
  * Each parser takes the whole string or refuses it: no sign, no white space, no trailing junk, no
  * overflow. Fractions are computed in integers, so 0.1G is the same on every machine. They return
- * 0, -EINVAL (malformed) or -ERANGE (too large); the caller knows which option it was and writes
- * the message.
+ * 0, -EINVAL (malformed) or -ERANGE (too large); the caller knows the option and writes the
+ * message.
  */
 #pragma once
 
@@ -17,8 +17,8 @@
 /* Decimal digits only. */
 int parse_u64(const char *s, uint64_t *ret);
 
-/* 512, 512M, 1.5G, 64MiB, 2GB, 100K: powers of 1024 whatever the spelling, in bytes. A bare number
- * counts `unit` bytes. Part of a byte is dropped. */
+/* 512, 512M, 1.5G, 64MiB, 2GB, 100K: always powers of 1024, in bytes. A bare number counts `unit`
+ * bytes. Part of a byte is dropped. */
 int parse_size(const char *s, uint64_t unit, uint64_t *ret);
 
 /* 30, 30s, 500ms, 1.5s, 1h30m, 2d: in milliseconds; bare numbers are seconds. Part of a
@@ -28,7 +28,7 @@ int parse_duration_ms(const char *s, uint64_t *ret);
 /* 1, 0.5, 1.25: a number of CPUs, in thousandths; more than three decimals are refused. */
 int parse_milli(const char *s, uint64_t *ret);
 
-/* How the message about a refused value ends. */
+/* The end of the message about a refused value. */
 #define PARSE_SIZE_EXAMPLES "expected a size such as 512M, 1G or 1.5GiB"
 #define PARSE_DURATION_EXAMPLES "expected a duration such as 30s, 500ms, 5m or 1h30m"
 

@@ -12,10 +12,10 @@ int process_close_others(unsigned from, const int *keep, size_t n);
 /* Resets every signal to its default action and unblocks all of them. */
 void process_default_signals(void);
 
-/* Standard input, output and errors become /dev/null, or stay as they are: -errno. */
+/* Redirects standard input, output and error to /dev/null; or leaves them unchanged: -errno. */
 int process_close_stdio(void);
 
-/* Waits for a child. Its status as of waitpid(), or -errno. */
+/* Waits for a child. Returns its status as from waitpid(), or -errno. */
 int process_wait(pid_t pid);
 /* The exit code that a shell shows for such a status: 128 and the signal, if one killed it; 255 if it
  * is not known. */
@@ -25,11 +25,11 @@ int process_exit_code(int status);
  * and environment, and a fork shows the same. Anyone on the host can read the first, and both may
  * hold keys and tokens.
  *
- * own: at the start of main: copies the arguments and remembers where they were, for what follows.
+ * own: at the start of main: copies the arguments and remembers where they were, for the others.
  *      The copies are never freed; if memory runs out, the original is returned.
- * hide: overwrites what is shown of argument i, from byte `from` on.
- * forget_caller: in a process that outlives its caller: the environment is gone except for a few
- *      variables of msb's own, and after the program's name only `title` is shown, as far as there
+ * hide: overwrites the visible copy of argument i, from byte `from` on.
+ * forget_caller: in a process that outlives its caller: removes the environment except for a few
+ *      of msb's own variables, and shows only `title` after the program's name, as far as there
  *      is room, and `name`. */
 char **process_own_arguments(int argc, char **argv);
 void process_hide_argument(int i, size_t from);

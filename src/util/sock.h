@@ -15,16 +15,17 @@ int connect_at(const char *path);
 
 /* Two connected sockets that keep message boundaries (SOCK_SEQPACKET), close-on-exec. */
 int packet_pair(int *ret_here, int *ret_there, struct err *e);
-/* As recv(), whatever signals come. */
+/* Like recv(), but restarted after signals. */
 ssize_t packet_receive(int sock, void *to, size_t n);
 
-/* Sends bytes, and a descriptor (-1 = none) with the first of them; how many were sent, or -errno. */
+/* Sends bytes, and a descriptor (-1 = none) with the first of them; returns how many were sent, or
+ * -errno. */
 ssize_t sock_send_with_fd(int sock, const void *p, size_t n, int fd);
 /* Receives bytes and the descriptor that came with them, close-on-exec (-1 = none); does not block.
- * As recv(), but -errno, and -EAGAIN for an interruption. */
+ * Like recv(), but returns -errno, and -EAGAIN if interrupted. */
 ssize_t sock_recv_with_fd(int sock, void *p, size_t n, int *ret_fd);
 /* Sends a descriptor along with one byte. */
 int sock_send_fd(int sock, int fd);
 /* Receives such a descriptor. -EAGAIN: none has arrived; -EPIPE: the other end is closed; -EPROTO:
- * something else came. Does not block. */
+ * something else arrived. Does not block. */
 int sock_recv_fd(int sock);

@@ -1,7 +1,7 @@
 /* A source of bytes, read from front to end: a file, a pipe, a download.
  *
- * The reader pulls; a stream that has nothing yet blocks. Implementations embed `struct stream`
- * first in their own struct.
+ * The reader pulls; a stream with no data yet blocks. Implementations embed `struct stream` first
+ * in their own struct.
  */
 #pragma once
 
@@ -27,7 +27,7 @@ static inline ssize_t stream_read(struct stream *s, void *p, size_t n, struct er
     return s->ops->read(s, p, n, e);
 }
 
-/* NULL is fine. */
+/* s may be NULL. */
 static inline void stream_close(struct stream *s)
 {
     if (s)

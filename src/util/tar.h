@@ -1,7 +1,7 @@
 /* Tar headers: POSIX ones, with PAX records for values that do not fit into them.
  *
- * The same entry gives the same bytes: nothing is taken from the host. Shared by the agent, which
- * has no room for a library, and by image/tar, which also reads.
+ * The same entry always gives the same bytes: nothing is taken from the host. Shared by the agent,
+ * which has no room for a library, and by image/tar, which also reads.
  */
 #pragma once
 

@@ -15,5 +15,5 @@
 
 /* fd is a terminal, NO_COLOR is unset or empty, and TERM is not "dumb". */
 bool term_colors(int fd);
-/* Columns of the terminal behind fd; `otherwise` when it is not a terminal. */
+/* The width of the terminal at fd, in columns; `otherwise` if it is not a terminal. */
 unsigned term_columns(int fd, unsigned otherwise);

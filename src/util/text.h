@@ -12,8 +12,8 @@
  * TEXT_WORD_MAX are infinitely far apart. */
 enum { TEXT_WORD_MAX = 63, TEXT_FAR = 1000 };
 unsigned edit_distance(const char *a, const char *b);
-/* How unlike two words are for "did you mean": the edit distance, or 1 where the typed word is the
- * beginning of the other; TEXT_FAR when they are not similar. */
+/* How different two words are, for "did you mean": the edit distance, or 1 if the typed word is a
+ * prefix of the other; TEXT_FAR if they are not similar. */
 unsigned word_unlikeness(const char *typed, const char *word);
 
 /* An ASCII letter or digit, whatever the locale. */
@@ -23,7 +23,7 @@ static inline bool ascii_alnum(char c)
 }
 
 bool utf8_valid(const char *s);
-/* Columns that a UTF-8 string takes, counting one for each character. */
+/* The width of a UTF-8 string in columns, counting one for each character. */
 size_t utf8_width(const char *s);
 
 /* A table of strings, printed with aligned columns four spaces apart. */
@@ -44,7 +44,7 @@ void table_add_all(struct table *t, const char *const *cells, size_t n);
 #define TABLE_ROW(t, ...)                                \
     table_add_all(t, (const char *const[]){__VA_ARGS__}, \
                   sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *))
-/* `style`, if set, returns the escape sequence to put before a cell ("" or NULL = none). */
+/* `style`, if set, returns the escape sequence for a cell ("" or NULL = none). */
 typedef const char *(*table_style)(size_t row, size_t column, const char *cell);
 int table_print(const struct table *t, struct buf *out, table_style style);
 

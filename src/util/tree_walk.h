@@ -1,7 +1,7 @@
-/* A walk over all entries of a directory tree that someone else made, perhaps very deep.
+/* A walk over all entries of an untrusted, possibly very deep directory tree.
  *
- * One descriptor is open at a time, whatever the depth, and nothing is kept on the stack; each level
- * takes a few bytes of heap. Symbolic links are not followed.
+ * One descriptor is open at a time, whatever the depth, and nothing is kept on the stack; each
+ * level takes a few bytes of heap. Symbolic links are not followed.
  */
 #pragma once
 
@@ -11,6 +11,6 @@
 enum { TREE_WALK_DEPTH_MAX = 1 << 20 };
 
 /* Calls fn for every entry below dir_fd, which it owns. Entries that vanish and directories that
- * cannot be read are passed over. -ESTALE: a directory was moved meanwhile, and the walk is to begin
- * again. -ELOOP: deeper than the limit. */
+ * cannot be read are skipped. -ESTALE: a directory was moved meanwhile; start the walk over.
+ * -ELOOP: deeper than the limit. */
 int tree_walk(int dir_fd, void (*fn)(void *ctx, const struct stat *st), void *ctx);

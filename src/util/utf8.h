@@ -6,11 +6,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The character at p (n >= 1 bytes to look at): its length, 1..4, with *cp set. 0: the bytes so
- * far are the beginning of a character that goes on after p + n. -1: not UTF-8. */
+/* The character at p (n >= 1 bytes to look at): its length, 1..4, with *cp set. 0: the bytes are
+ * the beginning of a character that continues after p + n. -1: not UTF-8. */
 int utf8_char(const uint8_t *p, size_t n, uint32_t *cp);
 
-/* How many bytes at the very end, 0..3, are the beginning of a character that is not complete. */
+/* How many bytes at the very end, 0..3, are the beginning of an incomplete character. */
 size_t utf8_unfinished(const uint8_t *p, size_t n);
 
 /* Marks that change the order in which text is shown. */
@@ -21,6 +21,6 @@ static inline bool utf8_reorders(uint32_t cp)
 }
 
 /* Makes untrusted text safe to show on one line of a terminal, in place: control characters (C0,
- * DEL, C1, and the marks that reorder text) and everything that is not UTF-8 become '?'. The text
- * never grows. */
+ * DEL, C1, and marks that reorder text) and anything that is not UTF-8 become '?'. The text never
+ * grows. */
 void utf8_defuse(char *s);
