@@ -1,4 +1,4 @@
-/* What the parts of a version store share. */
+/* Shared by the parts of a version store. */
 #pragma once
 
 #include "versions/versions.h"
@@ -23,16 +23,16 @@ void depot_close(struct depot *d);
 /* Passes a warning on; names in it are made safe to show. */
 void depot_warn(void *depot, const char *text);
 
-/* make: where there are no versions yet; otherwise -ENOENT, without a message. */
+/* make: create it if there are no versions yet; otherwise -ENOENT, without a message. */
 int depot_open(int dir, bool make, warn_fn warn, struct depot *ret, struct err *e);
 
 bool depot_has(const struct depot *d, const char *sha);
-/* The content of a file, or the target of a link, into versions/new. a->sha and a->size become what was
+/* Stores a file's content, or a link's target, in versions/new. a->sha and a->size become what was
  * stored. */
 int depot_add(struct depot *d, struct s3_entry *a, struct err *e);
-/* From there to their places, once they are on disk. */
+/* Moves them from there to their places, once they are on disk. */
 int depot_settle(struct depot *d, struct err *e);
-/* A copy of an object as fresh/NAME; -EBADMSG: it is damaged. */
+/* Copies an object to fresh/NAME; -EBADMSG: it is damaged. */
 int depot_take(struct depot *d, const struct s3_entry *a, const char *name, struct err *e);
 /* Removes objects that are not in the sorted list. */
 int depot_sweep(struct depot *d, char *const *used, size_t n, struct err *e);
