@@ -1,6 +1,6 @@
-/* .msbignore: which files of a workspace stay where they are, by the syntax and the rules of gitignore(5).
- * One such file counts, at the top of the workspace. A guest may have written it: rules, their lengths and the time
- * that matching takes are bounded.
+/* .msbignore: which files of a workspace are left alone, with the syntax and rules of gitignore(5).
+ * Only the one at the top of the workspace counts. A guest may have written it: rules, their
+ * lengths and the time that matching takes are bounded.
  */
 #pragma once
 
@@ -19,7 +19,7 @@ struct ignore_rule {
     const char *pattern;
     bool keep;     /* "!": not ignored after all */
     bool dir_only; /* "build/" */
-    bool base;     /* no slash within: it matches a name at any depth */
+    bool base;     /* no slash inside: it matches a name at any depth */
 };
 
 struct ignore {
@@ -29,7 +29,7 @@ struct ignore {
     uint64_t steps; /* of matching, so far */
 };
 
-void ignore_free(struct ignore *g); /* harmless twice */
+void ignore_free(struct ignore *g); /* may be called twice */
 #define AUTO_IGNORE CLEANUP(ignore_free)
 
 /* Rules that are too long, or too many: -E2BIG. */
@@ -37,7 +37,8 @@ int ignore_parse(const char *text, size_t n, struct ignore *ret);
 /* Loads the rules of the workspace at dirfd; without the file nothing is ignored. */
 int ignore_load(int dirfd, struct ignore *ret, struct err *e);
 
-/* Is the path, or a directory that it is in, ignored? Once matching has taken too long, nothing is. */
+/* Whether the path, or a directory above it, is ignored. Once matching has taken too long, nothing
+ * is. */
 bool ignore_covers(struct ignore *g, const char *path, bool is_dir);
-/* Has it? */
+/* Whether matching has taken too long. */
 bool ignore_is_spent(const struct ignore *g);

@@ -1,6 +1,6 @@
-/* What a directory tree looked like: one digest over the names, kinds, modes, sizes, times and
- * inodes of everything in it, in an order that does not depend on the file system. Two equal
- * digests mean that the tree has not changed in between; contents are not read. */
+/* A directory tree's state: one digest over the names, kinds, modes, sizes, times and inodes of
+ * everything in it, in an order that does not depend on the file system. Two equal digests mean
+ * that the tree has not changed in between; contents are not read. */
 #pragma once
 
 #include "image/oci/digest.h"

@@ -1,9 +1,9 @@
-/* Workspaces: named directories for tasks, which outlive sandboxes (store/named.h) and appear in them
- * as /workspace.
+/* Workspaces: named directories for tasks, which outlive sandboxes (store/named.h) and appear in
+ * them as /workspace.
  *
- *     $MSB_HOME/workspaces/NAME/workspace.json      when it was made
- *                               data/               what is in it
- *                               data.conflict-DATE/ what a sync found changed (workspace/snapshot.h)
+ *     $MSB_HOME/workspaces/NAME/workspace.json      when it was created
+ *                               data/               its contents
+ *                               data.conflict-DATE/ conflicts found by a sync (workspace/snapshot.h)
  */
 #pragma once
 
@@ -16,12 +16,12 @@ struct workspace {
     uint64_t created_ns; /* CLOCK_REALTIME */
 };
 
-/* Before a sandbox is made: makes its workspace if it does not exist, and mounts it if it is a
+/* Before a sandbox is created: creates its workspace if it does not exist, and mounts it if it is a
  * share. */
 int workspace_settle(const struct store *s, struct sandbox_spec *spec, struct err *e);
 
-/* A new one: EEXIST if there is one. prepare, which may be NULL, is called in its directory before it
- * exists; if that fails, it never does. */
+/* Creates one; EEXIST if it exists. prepare, which may be NULL, is called in its directory before
+ * it becomes visible; if that fails, it never does. */
 typedef int (*workspace_prepare_fn)(int dirfd, void *ctx, struct err *e);
 int workspace_create(const struct store *s, const char *name, workspace_prepare_fn prepare,
                      void *ctx, struct err *e);
@@ -30,15 +30,15 @@ int workspace_create(const struct store *s, const char *name, workspace_prepare_
 int workspace_open(const struct store *s, const char *name, struct workspace *ret, struct err *e);
 /* Sorted by name; free() the list. */
 int workspace_list(const struct store *s, struct workspace **ret, size_t *n, struct err *e);
-/* EBUSY, naming the sandbox, while one has it. */
+/* EBUSY, naming the sandbox, while one uses it. */
 int workspace_remove(const struct store *s, const char *name, struct err *e);
 
-/* One process at a time works on the directory at `path`, named or not. */
+/* Locks the directory at `path`, named or not: one process at a time works on it. */
 int workspace_lock(const struct store *s, const char *path, struct name_lock *ret, struct err *e);
 
 /* Where its data is; malloc'd. */
 char *workspace_path(const struct store *s, const char *name);
-/* Bytes that its data takes on disk. */
+/* The disk space that its data takes, in bytes. */
 uint64_t workspace_used(const struct store *s, const char *name);
-/* The directory that holds it and its conflicts. */
+/* The directory that contains it and its conflicts. */
 int workspace_dir_open(const struct store *s, const char *name, struct err *e);
