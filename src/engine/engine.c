@@ -17,7 +17,7 @@ static bool has_kernel(const struct engine_ops *ops)
     return access(path, R_OK) == 0;
 }
 
-/* /dev/kvm, if it runs guests at all; *p says how fast. */
+/* Opens /dev/kvm, if it runs guests at all; *p says how fast. */
 static int open_kvm(int *ret_fd, struct kvm_probe *p, struct err *e)
 {
     AUTO_CLOSE int fd = -1;
@@ -34,7 +34,7 @@ static int open_kvm(int *ret_fd, struct kvm_probe *p, struct err *e)
     return 0;
 }
 
-/* For `auto`: kvm if it runs at full speed, else why not. */
+/* For `auto`: chooses kvm if it runs at full speed, else says why not. */
 static bool try_kvm(struct engine_choice *ret)
 {
     struct err e = {0};

@@ -28,7 +28,7 @@ static int read_at(int fd, void *to, size_t n, uint64_t off)
         if (k < 0 && errno == EINTR)
             continue;
         if (k <= 0)
-            return k < 0 ? -errno : -ENOEXEC; /* cut off */
+            return k < 0 ? -errno : -ENOEXEC; /* truncated */
         p += k;
         n -= (size_t)k;
         off += (uint64_t)k;
@@ -41,7 +41,7 @@ static uint64_t padded(uint64_t n)
     return (n + 3) & ~3ULL;
 }
 
-/* The entry point, if these notes have it. */
+/* Finds the entry point, if these notes have it. */
 static bool find_entry(const uint8_t *p, size_t n, uint64_t *entry)
 {
     while (n >= sizeof(Elf64_Nhdr)) {
@@ -77,9 +77,9 @@ static int read_notes(int fd, const Elf64_Phdr *ph, uint64_t *entry, bool *found
     return r;
 }
 
-/* Maps what it can instead of reading it, and returns how many bytes that is. Not beyond the end of
- * a truncated file, where a mapping faults only later; and elsewhere first, so that a failure does
- * not unmap guest memory. */
+/* Maps what it can instead of reading it, and returns how many bytes that is. Never beyond the end
+ * of a truncated file, where a mapping would fault only later; and first at another address, so
+ * that a failure does not unmap guest memory. */
 static size_t map_pages(int fd, const Elf64_Phdr *ph, uint8_t *to)
 {
     struct stat st;

@@ -7,11 +7,11 @@
  *     a loop    the devices that it serves
  *     main      everything else; it alone starts, kicks and joins threads, and calls the monitor
  *
- * How a guest ends. A kernel resets the machine by a triple fault (reboot=t): once it has released
- * its devices that is an orderly reboot, otherwise a panic, whose words are on the console, or a
- * crash. A kernel without ACPI cannot switch the machine off: it releases its devices and halts all
- * CPUs with interrupts off. So once no device is in use any more, the CPUs are checked now and
- * then; a running guest pays nothing for it. */
+ * How a guest ends. A kernel resets the machine with a triple fault (reboot=t): if it has released
+ * its devices, that is an orderly reboot; otherwise it is a panic, whose message is on the console,
+ * or a crash. A kernel without ACPI cannot switch the machine off: it releases its devices and
+ * halts all CPUs with interrupts off. So once no device is in use any more, the CPUs are checked
+ * periodically; this costs a running guest nothing. */
 #include "engine/kvm/kvm.h"
 
 #include "engine/kvm/arch.h"
@@ -49,8 +49,8 @@ struct engine {
     int ack_fd; /* swallows acknowledgements of interrupts; never read */
     struct loop_src wake;
     struct loop_timer look;
-    uint64_t look_ns; /* until the next look */
-    bool ended;       /* the monitor was told */
+    uint64_t look_ns; /* until the next check */
+    bool ended;       /* the monitor has been told */
     atomic_uint live; /* devices in use */
     atomic_bool was_live;
 };
@@ -133,7 +133,7 @@ static void tell_end(struct engine *en)
         return;
     en->ended = true;
     loop_timer_off(en->loop, &en->look);
-    drain_console(en); /* its last words matter most */
+    drain_console(en); /* its last output matters most */
     bool clean = c->over && c->reset && released_devices(en);
     en->ev->ended(en->ctx, clean,
                   clean     ? "powered off"
@@ -159,7 +159,7 @@ static void on_look(struct loop_timer *t)
     loop_timer_set(en->loop, t, en->look_ns);
 }
 
-/* Something happened on another thread: output, a device was released, the end. */
+/* Something happened on another thread: output, the release of a device, or the end. */
 static void on_wake(struct loop_src *src, uint32_t events)
 {
     struct engine *en = CONTAINER_OF(src, struct engine, wake);

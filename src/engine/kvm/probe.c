@@ -24,9 +24,8 @@
 #include <unistd.h>
 
 enum {
-    DEADLINE_MS =
-        300,   /* an emulator runs 0.3 million instructions in it; a busy host, all of them */
-    TRIES = 3, /* before a host is called slow: it may have been busy */
+    DEADLINE_MS = 300, /* 0.3 million instructions in an emulator; on a busy host, all of them */
+    TRIES = 3,         /* before a host counts as slow: it may have been busy */
     CACHE_MAX = 512,
     PAGE = 4096,
 };
@@ -145,8 +144,8 @@ static long cpu_ms(const struct rusage *ru)
            (ru->ru_utime.tv_usec + ru->ru_stime.tv_usec) / 1000;
 }
 
-/* -ETIMEDOUT when it did not finish in time; -ETIME when that was for lack of speed, not because
- * the host was busy with something else. */
+/* -ETIMEDOUT if it did not finish in time; -ETIME if that was for lack of speed, not because the
+ * host was busy with something else. */
 static int probe_once(int kvm_fd, struct finding *f)
 {
     int p[2];
@@ -210,7 +209,8 @@ static void probe_now(int kvm_fd, struct kvm_probe *ret, struct err *e)
 
 /* --- the cache ---------------------------------------------------------------------------- */
 
-/* What a verdict is valid for: this boot of the host, and this device. False: unknown. */
+/* Identifies what a verdict is valid for: this boot of the host, and this device. False:
+ * unknown. */
 static bool host_identity(int kvm_fd, char *to, size_t size)
 {
     struct stat st;
@@ -225,7 +225,7 @@ static bool host_identity(int kvm_fd, char *to, size_t size)
     return true;
 }
 
-/* Only a file that nobody else can write, and that is about this very host, counts. */
+/* Accepts only a file that no other user can write to, and that is about this very host. */
 static bool remembered(int cache_fd, const char *id, struct kvm_probe *ret)
 {
     char text[CACHE_MAX], verdict[8];
@@ -260,7 +260,7 @@ static void remember(int cache_fd, const char *id, const struct kvm_probe *p)
         (void)file_replace_at(cache_fd, CACHE_FILE, text, (size_t)n, 0600, false);
 }
 
-/* The user's cache directory; -1 when there is none that only the user can write. */
+/* The user's cache directory; -1 if there is none to which only the user can write. */
 static int open_cache(void)
 {
     char path[4096];

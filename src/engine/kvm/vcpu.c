@@ -15,7 +15,7 @@
 #include <sys/prctl.h>
 
 /* #syscalls:vcpu write futex rt_sigreturn rt_sigprocmask exit madvise restart_syscall */
-/* For the end of the process, should it come on such a thread. */
+/* For ending the process, should that happen on such a thread. */
 /* #syscalls:vcpu exit_group */
 /* #syscalls:monitor tgkill getpid gettid rt_sigprocmask munmap futex */
 
@@ -39,7 +39,7 @@ static void count(_Atomic uint64_t *to)
                           memory_order_relaxed);
 }
 
-/* The first thread to find that the guest is over says how. */
+/* The first thread to notice that the guest has ended records how. */
 static void __attribute__((format(printf, 3, 4)))
 guest_over(struct vcpus *c, bool reset, const char *fmt, ...)
 {
@@ -140,7 +140,7 @@ static void on_strange_exit(struct vcpu *v)
 static void on_signal(struct vcpu *v)
 {
     count(&v->exits[EXIT_SIGNAL]);
-    /* Before anything is read: if it is set again, there is something new. */
+    /* Before anything is read: if it is then set again, there is something new. */
     __atomic_store_n(&v->run->immediate_exit, 0, __ATOMIC_SEQ_CST);
     if (atomic_exchange(&v->looking, false))
         atomic_store(&v->halted, arch_halted_for_good(v->fd, v->run));
@@ -268,8 +268,7 @@ int vcpus_run(struct vcpus *c, bool filter, struct err *e)
     return r < 0 ? err_sys(e, -r, "cannot install the system call filter of a virtual CPU") : 0;
 }
 
-/* immediate_exit stops a thread that is just about to enter the guest; the signal, one that is in
- * it. */
+/* immediate_exit stops a thread that is about to enter the guest; the signal, one that is in it. */
 static void kick(struct vcpu *v)
 {
     if (!v->started)

@@ -53,7 +53,7 @@ static int check_host(struct vm *vm, struct err *e)
     return 0;
 }
 
-/* Shared, so that it does not count as our data and can be given back piece by piece; not reserved,
+/* Shared, so that it does not count as our data and can be returned piece by piece; not reserved,
  * so that only touched pages take memory. */
 static int map_memory(uint8_t **ret, size_t size, int fd)
 {
@@ -67,8 +67,8 @@ static int map_memory(uint8_t **ret, size_t size, int fd)
     return 0;
 }
 
-/* The same memory, with a descriptor. It is sealed against changes of its size, so that a process
- * that maps it never loses a page. */
+/* The same memory, with a descriptor. Its size is sealed, so that a process that maps it never
+ * loses a page. */
 static int memory_file(size_t size)
 {
     AUTO_CLOSE int fd = memfd_create("guest", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);

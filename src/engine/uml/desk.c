@@ -25,12 +25,12 @@
 
 enum {
     STUB_PROGRAM_MAX = 64 * 1024,
-    FILES_SPARE = 64, /* descriptors for other things than stubs */
+    FILES_SPARE = 64, /* descriptors besides those for stubs */
 };
 
 struct stub {
     pid_t pid;
-    int fd; /* a pidfd: whatever becomes of the number, it is this process */
+    int fd; /* a pidfd: it stays this process, even if the number is reused */
 };
 
 struct desk {
@@ -45,12 +45,12 @@ struct desk {
 
 /* --- before the kernel starts ---------------------------------------------------------------- */
 
-/* A file in memory, of a size that stays. */
+/* A file in memory, of fixed size. */
 static int sealed_file(const char *name, uint64_t size, int seals)
 {
     const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
     AUTO_CLOSE int fd = memfd_create(name, flags | MFD_EXEC);
-    if (fd < 0 && errno == EINVAL) /* before Linux 6.3 they all were executable */
+    if (fd < 0 && errno == EINVAL) /* before Linux 6.3, all were executable */
         fd = memfd_create(name, flags);
     if (fd < 0 || ftruncate(fd, (off_t)size) < 0 || fcntl(fd, F_ADD_SEALS, seals) < 0)
         return -errno;
@@ -60,11 +60,11 @@ static int sealed_file(const char *name, uint64_t size, int seals)
 static int open_files(struct desk *d, const struct engine_params *p, struct err *e)
 {
     int seals = F_SEAL_GROW | F_SEAL_SHRINK;
-    /* The kernel makes sure of the size by writing a byte behind its memory. */
+    /* The kernel ensures the size by writing a byte past the end of its memory. */
     d->memory_fd = sealed_file("guest-memory", p->memory_bytes + 1, seals);
     d->program_fd = sealed_file("stub", STUB_PROGRAM_MAX, seals);
     d->cpuinfo_fd = sealed_file("cpuinfo", strlen(p->cpuinfo), seals);
-    d->null_fd = fcntl(p->null_fd, F_DUPFD_CLOEXEC, 4); /* below that, descriptors are replaced */
+    d->null_fd = fcntl(p->null_fd, F_DUPFD_CLOEXEC, 4); /* lower descriptors get replaced */
     int worst = MIN(MIN(d->memory_fd, d->program_fd), MIN(d->cpuinfo_fd, d->null_fd));
     if (worst == -EACCES) {
         err_set(e, EACCES, "this host does not let programs run from memory");
@@ -75,12 +75,12 @@ static int open_files(struct desk *d, const struct engine_params *p, struct err 
     return r < 0 ? err_sys(e, -r, "cannot create guest memory") : 0;
 }
 
-/* A socket that listens, for the device, and a connection to it, for the kernel. */
+/* Makes a listening socket, for the device, and a connection to it, for the kernel. */
 static int open_device(struct desk *d, size_t i, int *listen_fd)
 {
     char path[32];
     (void)snprintf(path, sizeof(path), "dev%zu", i);
-    (void)unlink(path); /* of a start that was killed */
+    (void)unlink(path); /* left by a killed start */
     AUTO_CLOSE int listening = listen_at(path, 1);
     if (listening < 0)
         return listening;
@@ -153,13 +153,13 @@ static void forget_the_dead(struct desk *d)
 
 static struct stub *find(struct desk *d, pid_t pid)
 {
-    for (size_t i = d->n_stubs; i-- > 0;) /* what is new is wanted most often */
+    for (size_t i = d->n_stubs; i-- > 0;) /* the newest is wanted most often */
         if (d->stub[i].pid == pid)
             return &d->stub[i];
     return NULL;
 }
 
-/* It waits for our answer, so this number is its own. */
+/* It is waiting for our answer, so this number is still its own. */
 int desk_note_stub(struct desk *d, pid_t pid)
 {
     struct stub *old = find(d, pid);
@@ -190,7 +190,7 @@ static struct answer do_kill(struct desk *d, pid_t pid, int sig)
 
 /* --- files ----------------------------------------------------------------------------------- */
 
-/* Puts a copy of fd into the asking process: at a number that is free, or at the given one. */
+/* Puts a copy of fd into the asking process, at a free number or at the given one. */
 static int hand_over(int listener, uint64_t id, int fd, int at)
 {
     struct seccomp_notif_addfd a = {.id = id,

@@ -39,19 +39,19 @@ enum {
     /* The kernel's own variables, heap and stack. */
     DATA_MAX = 8 * 1024 * 1024,
     STACK_MAX = 1024 * 1024,
-    /* What a process maps takes page tables, which nothing else counts. The kernel maps guest memory
-     * once; a guest process, what it uses, at a few addresses at most. */
+    /* Mappings take page tables, which no other limit counts. The kernel maps guest memory once; a
+     * guest process maps what it uses, at a few addresses at most. */
     ADDRESSES_MEMORIES = 4,
-    /* A guest process takes a descriptor of the kernel and a process of the host; when either runs
+    /* A guest process takes a descriptor in the kernel and a process on the host; if either runs
      * out, fork() fails in the guest, which carries on. As many as its memory has room for: even a
      * forked process that does nothing takes 100 KiB. */
     NPROC_MIN = 128,
     NPROC_MAX = 16384,
     NPROC_BYTES = 512 * 1024,
     OTHER_FILES = 128,
-    SIGNALS_MAX = 1024, /* timers, too */
+    SIGNALS_MAX = 1024, /* also used for timers */
     PHDRS_MAX = 32,
-    KERNEL_FD = 3, /* the number that its file gets */
+    KERNEL_FD = 3, /* the number of its file's descriptor */
     NET_STACK = 16 * 1024,
     HUGE_PAGE = 2 * 1024 * 1024,
     /* Huge pages that a boot uses behind the kernel's image, besides the first one of its page
@@ -59,7 +59,7 @@ enum {
     BOOT_PAGES = 4,
     PAGE = 4096,
     PAGE_STRUCTURE = 64,
-    /* How far from a program's end the host places its heap at random. */
+    /* The largest random distance between a program's end and its heap. */
     HEAP_GAP_MAX = 1024 * 1024 * 1024,
 };
 
@@ -70,17 +70,18 @@ struct start {
     pid_t monitor;
     char *const *argv;
     bool traced;
-    bool floating;     /* the host insists on placing its heap at random */
+    bool floating;     /* the host insists on randomizing its heap's address */
     uint64_t heap;     /* where its program ends */
     uint64_t image;    /* how long that is */
-    int memory_fd;     /* the guest's; -1: the kernel makes a file for it */
+    int memory_fd;     /* the guest's; -1: the kernel creates a file for it */
     struct desk *desk; /* in a reduced jail */
     unsigned cpus;
     int place[UML_CPUS_MAX]; /* CPUs of the host, one for each of the kernel's (see tree_pin), */
     size_t n_places;         /* ... or none */
 };
 
-/* What the reaper sends the monitor once its jail is set up: an error, or the listening sockets. */
+/* What the reaper sends to the monitor once its jail is set up: an error, or the listening
+ * sockets. */
 struct report {
     int code;
     char text[256];
@@ -103,15 +104,16 @@ static int fill_root(const struct engine_params *p, struct err *e)
     return r < 0 ? err_sys(e, -r, "cannot fill the kernel's root") : 0;
 }
 
-/* Whether RLIMIT_NPROC counts what is in our user namespace, not all that our user runs. */
+/* Whether RLIMIT_NPROC counts processes in our user namespace, rather than all that our user
+ * runs. */
 static bool counts_by_namespace(void)
 {
     return kernel_is_at_least(5, 14, 0);
 }
 
-/* The kernel maps guest memory at a fixed address, behind its heap. By itself it would disable
- * randomization and execute itself again. Containers may refuse to let us (their seccomp profiles
- * know a few values of personality(), which do not include this one). */
+/* The kernel maps guest memory at a fixed address, behind its heap. By itself, it would disable
+ * randomization and re-execute itself. Containers may not let us (their seccomp profiles allow a
+ * few values of personality(), but not this one). */
 static int settle_layout(const struct engine_params *p, struct start *s, struct err *e)
 {
     Elf64_Ehdr h;
@@ -149,7 +151,7 @@ static int tree_set_limits(const struct engine_params *p, bool floating, struct 
         {RLIMIT_DATA, DATA_MAX},
         {RLIMIT_STACK, STACK_MAX},
         {RLIMIT_AS, addresses_min + ADDRESSES_MEMORIES * p->memory_bytes},
-        /* Without a warden to ask where the heap is, the file has a hole of that size. */
+        /* Without a warden that answers where the heap is, the file has a hole of that size. */
         {RLIMIT_FSIZE, p->memory_bytes + TMPFS_SLACK + (floating ? HEAP_GAP_MAX : 0)},
         {RLIMIT_NOFILE, processes + OTHER_FILES},
         {RLIMIT_NPROC, processes},
@@ -158,9 +160,9 @@ static int tree_set_limits(const struct engine_params *p, bool floating, struct 
     return jail_set_limits(limits, ARRAY_LEN(limits), e);
 }
 
-/* Pins the tree to the CPUs of the host that its own belong to: the one that was chosen, and those
- * that follow it. One with a single CPU may have a second place, to which the warden moves a process
- * when it is asked to. */
+/* Pins the tree to the host CPUs that its own CPUs map to: the chosen one, and those after it. A
+ * kernel with a single CPU may have a second place, to which the warden moves a process on
+ * request. */
 static void tree_pin(const struct engine_params *p, struct start *s)
 {
     cpu_set_t all, set;
@@ -177,13 +179,14 @@ static void tree_pin(const struct engine_params *p, struct start *s)
             CPU_SET(cpu, &set);
         s->place[s->n_places++] = (int)cpu;
     }
-    /* If one of them has gone away, only speed is lost. */
+    /* If one of them has gone offline, only speed is lost. */
     (void)sched_setaffinity(0, sizeof(set), &set);
 }
 
 /* --- the guest's memory --- */
 
-/* The CPUs for what may run beside the kernel; false if it would only take turns with it. */
+/* The CPUs for what may run in parallel with the kernel; false if it would only take turns with
+ * it. */
 static bool other_cpus(const struct engine_params *p, cpu_set_t *set)
 {
     if (sched_getaffinity(0, sizeof(*set), set) < 0 || CPU_COUNT(set) < 2)
@@ -201,10 +204,10 @@ static void touch(const struct start *s, uint64_t at)
         (void)madvise(map, HUGE_PAGE, MADV_POPULATE_READ); /* no signal if memory is short */
 }
 
-/* A boot would wait for the host to find and clear each huge page that it uses, a hundred times as
- * long where a hypervisor has taken back what was free. So a process on another CPU has them made
- * meanwhile: by reading, since the kernel may have come first; and the last one first, so that the
- * two meet halfway if that takes long. */
+/* A boot would have to wait for the host to find and clear each huge page that it uses, a hundred
+ * times as long if a hypervisor has reclaimed free memory. So a process on another CPU has them
+ * allocated meanwhile: by reading, since the kernel may have come first; and from the last one
+ * down, so that the two meet halfway if that takes long. */
 static void touch_ahead(const struct engine_params *p, const struct start *s)
 {
     cpu_set_t set;
@@ -237,15 +240,16 @@ static int make_memory(const struct engine_params *p, struct start *s, struct er
 
 /* --- the jail --- */
 
-/* A network namespace takes the host as long as all the rest of the jail. So it is made at the same
- * time, by a process that shares our memory and files; `ns` is a socket in it, which leads to it. */
+/* Creating a network namespace takes the host as long as the rest of the jail. So it is created at
+ * the same time, by a process that shares our memory and files; `ns` is a socket in that namespace,
+ * through which it can be entered. */
 struct net_maker {
     pid_t pid;
     int ns; /* or -errno */
     _Alignas(16) char stack[NET_STACK];
 };
 
-/* Does not touch errno, which the process that makes the rest of the jail is using. */
+/* Does not touch errno, which the process that sets up the rest of the jail is using. */
 static long raw_call(long number, long a, long b, long c)
 {
     long r;
@@ -292,7 +296,7 @@ static int enter_jail(const struct engine_params *p, struct start *s, int *liste
     static struct net_maker net;
     char options[96];
     start_net(&net);
-    /* Huge pages: otherwise the first touch of guest memory is half of the boot time. */
+    /* Huge pages: otherwise, first touches of guest memory take half of the boot time. */
     (void)snprintf(options, sizeof(options),
                    "size=%" PRIu64 ",nr_inodes=128,mode=0700,huge=within_size",
                    p->memory_bytes + TMPFS_SLACK);
@@ -353,9 +357,9 @@ static void send_report(int sock, const struct report *rep, const int *fds, size
     (void)sendmsg(sock, &m, MSG_NOSIGNAL);
 }
 
-/* Installs the kernel's filter, and hands the descriptor on which it asks to the warden. Where that
- * cannot be, because we are supervised already, memory is limited per process only (`msb doctor`
- * says so); a reduced jail does not work then. */
+/* Installs the kernel's filter, and passes the descriptor on which it asks to the warden. If that
+ * is impossible, because we are already supervised, memory is only limited per process (`msb
+ * doctor` reports this), and a reduced jail does not work. */
 static int enter_filter(enum seccomp_profile profile, int warden)
 {
     int fd = seccomp_enter_supervised(profile);
@@ -366,7 +370,7 @@ static int enter_filter(enum seccomp_profile profile, int warden)
     return r;
 }
 
-/* What namespaces do elsewhere: it ends with the reaper, and sees no file. */
+/* Does what namespaces do elsewhere: it ends with the reaper, and sees no files. */
 static int enter_alone(int kernel_fd)
 {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
@@ -375,13 +379,13 @@ static int enter_alone(int kernel_fd)
     return r < 0 ? r : jail_drop_caps(NULL);
 }
 
-/* Becomes the kernel. Only stdio, the kernel's own file and the guest's memory are open then. */
+/* Becomes the kernel. Only stdio, the kernel's own file and the guest's memory are still open. */
 static void __attribute__((noreturn)) run_kernel(int kernel_fd, const struct start *s, int warden)
 {
     /* Never an empty environment: the kernel would map its stub over its own stack. */
     static const char *const env[] = {"TMPDIR=/tmp", NULL};
-    /* A process group of its own: a kernel that panics sends SIGTERM to its group, and the pid
-     * namespace does not keep that from the monitor if it is in the same group. */
+    /* A separate process group: a kernel that panics sends SIGTERM to its group, and the pid
+     * namespace would not protect a monitor in the same group. */
     if (setsid() < 0)
         _exit(126);
     if (s->desk && enter_alone(kernel_fd) < 0)
@@ -415,7 +419,7 @@ static int settle_descriptors(const struct engine_params *p, int console, const 
     return process_close_others(UML_MEMORY_FD + 1, NULL, 0);
 }
 
-/* The warden has its listener, as descriptor 3, and what it hands out. */
+/* The warden keeps its listener, as descriptor 3, and what it hands out. */
 static int settle_warden(int listener, const struct desk *desk)
 {
     int keep[DESK_FDS_MAX] = {0};
@@ -462,12 +466,12 @@ child_main(const struct engine_params *p, struct start *start, int sock, int con
     struct err e = {0};
     int fds[ENGINE_DEVICES_MAX];
     struct report rep = {0};
-    /* SIGTERM: the warden ends the tree first, where no namespace does that. */
+    /* SIGTERM: the warden first ends the tree, where no namespace does that. */
     (void)prctl(PR_SET_PDEATHSIG, p->reduced ? SIGTERM : SIGKILL, 0, 0, 0);
     if (p->reduced && getppid() != start->monitor) /* it is too late for that */
         _exit(126);
-    /* The tree can send us any, and the monitor's handlers are not ours. The kernel expects errors,
-     * not signals, from a device that is gone and a file that is full. */
+    /* The tree can send us any signal, and the monitor's handlers are not for us. The kernel
+     * expects errors, not signals, when a device is gone or a file is full. */
     process_default_signals();
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN);
@@ -528,8 +532,8 @@ int uml_tree_start(struct uml_tree *t, const struct engine_params *p, char *cons
     if (fcntl(console_here, F_SETFL, O_NONBLOCK) < 0)
         return err_sys(e, errno, "cannot set up the console");
 
-    /* Raw clone(), since fork() makes no namespaces. The process has one thread at this point, so
-     * the child may call anything. */
+    /* Raw clone(), since fork() cannot create namespaces. The process has one thread at this point,
+     * so the child may call anything. */
     struct start start = {
         .monitor = getpid(), .argv = argv, .traced = traced, .memory_fd = -1, .cpus = p->n_cpus};
     long flags = p->reduced ? 0 : CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS;

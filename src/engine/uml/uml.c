@@ -33,7 +33,7 @@ struct engine {
     struct vhost_user *back_end[ENGINE_DEVICES_MAX];
     size_t n;
     bool reduced;
-    struct rusage used; /* by all of the tree, when it has ended */
+    struct rusage used; /* by the whole tree, once it has ended */
 };
 
 /* --- the kernel's command line -------------------------------------------------------------- */
@@ -78,18 +78,18 @@ static void build_cmdline(struct cmdline *c, const struct engine_params *p, bool
     if (use_seccomp && kernel_yields_fairly()) /* kernel/patches/uml/35-um-yield.patch */
         add_arg(c, "yield");
     add_arg(c, "uml_dir=/tmp");
-    if (p->reduced) /* there is no directory where it could look for a name that is free */
+    if (p->reduced) /* there is no directory in which to look for a free name */
         add_arg(c, "umid=guest");
     else
         add_arg(c, "mem_fd=%d", UML_MEMORY_FD);
     add_arg(c, p->verbose ? "loglevel=7" : "quiet");
     /* Any plausible value: calibrating the delay loop would take 40 ms. */
     add_arg(c, "lpj=10000000");
-    /* A reboot ends the guest, as a panic does: there is nothing in here to execute again. */
+    /* A reboot ends the guest, as a panic does: there is nothing to re-execute in here. */
     add_arg(c, "noreboot");
     add_arg(c, "panic=-1");
-    /* No devices that nobody has asked for, and tables of connections and files that do not grow
-     * with memory, since they are cleared at boot. */
+    /* No unneeded devices; tables of connections and files that do not grow with memory, since they
+     * are cleared at boot. */
     add_arg(c, "dummy.numdummies=0");
     add_arg(c, "zram.num_devices=0");
     add_arg(c, "nf_conntrack.hashsize=4096");
@@ -136,7 +136,7 @@ static void on_exit_event(struct loop_src *src, uint32_t events)
     loop_del(en->loop, src);
     close_fd(&en->tree.pidfd);
     while (en->console_src.fd >= 0 && drain_console(en))
-        ; /* its last words matter most */
+        ; /* its last output matters most */
     char how[96];
     bool clean = WIFEXITED(st) && WEXITSTATUS(st) == 0;
     if (clean)
@@ -176,7 +176,7 @@ static void uml_free(struct engine *en)
 static void uml_kill(struct engine *en)
 {
     /* The reaper is pid 1 of its namespace: the kernel and all stubs die with it. In a reduced
-     * jail it kills them itself. */
+     * jail, it kills them itself. */
     if (en->tree.pidfd >= 0)
         (void)syscall(SYS_pidfd_send_signal, en->tree.pidfd, en->reduced ? SIGTERM : SIGKILL, NULL,
                       0);
@@ -253,8 +253,8 @@ static uint64_t uml_cpu_ns(const struct engine *en)
            1000;
 }
 
-/* In a reduced jail there is one CPU: with several, a kernel interrupts threads, and has processes
- * moved, by numbers that might be those of any process of the caller's. */
+/* In a reduced jail, there is one CPU: with several, a kernel interrupts threads, and has processes
+ * moved, by numbers that might belong to any of the caller's processes. */
 #define UML_OPS(ops_name, ops_start)                                                        \
     .name = (ops_name), .kernel_file = "linux-uml", .max_cpus_reduced = 1, .one_cpu = true, \
     .start = (ops_start), .kill = uml_kill, .free = uml_free, .cpu_ns = uml_cpu_ns

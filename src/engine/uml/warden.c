@@ -25,11 +25,11 @@
 /* #syscalls:reaper_reduced waitid kill */
 
 enum {
-    /* What a traced kernel forks at its start, to test how it can trace. */
+    /* How often a traced kernel forks at its start, to test how it can trace. */
     FORKS_MAX = 4,
     /* The kernel's one mapping that is anonymous and shared: a stub's data, for a test. */
     SHARED_MAX = 12288,
-    /* A future kernel may have more to say about a call. */
+    /* A future kernel may report more about a call. */
     MESSAGE_MAX = 512,
     WARDEN_PID = 1, /* of the tree's namespace */
 };
@@ -41,14 +41,14 @@ static struct warden {
     unsigned threads, forks; /* it may make */
     unsigned maps;           /* ... of memory that no limit counts */
     uint64_t heap;
-    struct desk *desk; /* NULL: the tree has namespaces of its own */
+    struct desk *desk; /* NULL: the tree has its own namespaces */
     int cpu[UML_CPUS_MAX];
     size_t n_cpus;
 } warden;
 
-/* A stub has the pages of its program that it writes to, and a stack on which it starts: four pages
- * that it skips, what the host puts there, and up to two by which the host moves it where it insists
- * on random places. All else is guest memory. */
+/* A stub has the pages of its program that it writes to, and the stack on which it starts: four
+ * pages that it skips, what the host puts there, and up to two by which a host that insists on
+ * randomization moves it. Everything else is guest memory. */
 static const struct {
     int what; /* RLIMIT_* */
     rlim_t most;
@@ -70,7 +70,8 @@ static int make_stub(pid_t pid)
 
 static int judge_exec(struct warden *w, pid_t pid)
 {
-    /* Or a thread of the kernel's, which thereby makes a stub of the kernel, to its own loss. */
+    /* Or one of the kernel's threads, which thereby turns the kernel into a stub, harming only
+     * itself. */
     if (pid != w->kernel) {
         int code = make_stub(pid);
         return code == 0 && w->desk ? desk_note_stub(w->desk, pid) : code;
@@ -81,7 +82,7 @@ static int judge_exec(struct warden *w, pid_t pid)
     return 0;
 }
 
-/* Moves a process of the tree (0: the caller) to the host's CPU that belongs to one of the kernel's.
+/* Moves a process in the tree (0: the caller) to the host CPU that belongs to one of the kernel's.
  * Without a PID namespace, the kernel could name any process of the host. */
 static struct answer place(const struct warden *w, const struct seccomp_notif *q)
 {
@@ -124,7 +125,7 @@ static struct answer judge(struct warden *w, const struct seccomp_notif *q)
     }
 }
 
-/* Waits for a question and answers it; false when no process is left to ask one. */
+/* Waits for a question and answers it; false once no process is left to ask one. */
 static bool answer(struct warden *w)
 {
     union {
@@ -138,7 +139,7 @@ static bool answer(struct warden *w)
     memset(&req, 0, sizeof(req)); /* the host insists */
     memset(&resp, 0, sizeof(resp));
     if (ioctl(w->listener, SECCOMP_IOCTL_NOTIF_RECV, &req) < 0)
-        return errno == EINTR || errno == ENOENT; /* we were interrupted, or the caller was */
+        return errno == EINTR || errno == ENOENT; /* we or the caller were interrupted */
     struct answer a = judge(w, &req.msg);
     resp.msg.id = req.msg.id;
     resp.msg.error = -a.code;
@@ -154,8 +155,9 @@ static void __attribute__((noreturn)) end_as(int st)
     _exit(WIFEXITED(st) ? WEXITSTATUS(st) : 128 + WTERMSIG(st));
 }
 
-/* Nothing in the tree can leave its process group, and what lost its parent is ours. The group is
- * killed while the kernel is still its leader, though dead: the number is nobody else's. */
+/* Nothing in the tree can leave its process group, and orphans become ours. The group is killed
+ * while the kernel, though dead, is still its leader, so that its number cannot have been
+ * reused. */
 static void on_child_reduced(int sig)
 {
     int st, saved = errno, end = 0;
@@ -177,8 +179,8 @@ static void on_term(int sig)
     (void)kill(-warden.kernel, SIGKILL);
 }
 
-/* On every death in the tree, whatever the warden waits for. The kernel reaps its stubs itself; one
- * that was taken over may leave that to us. */
+/* Runs on every death in the tree, whatever the warden is waiting for. The kernel reaps its stubs
+ * itself; a compromised one may leave that to us. */
 static void on_child(int sig)
 {
     int st, saved = errno;
@@ -204,7 +206,8 @@ void warden_main(const struct warden_params *p)
     (void)sigaction(SIGCHLD, &act, NULL);
     if (p->desk)
         (void)signal(SIGTERM, on_term);
-    /* The kernel waits on the same CPU: hand it over at once, where the host can (Linux 6.6). */
+    /* The kernel waits on the same CPU: hand the CPU over at once, where the host supports it
+     * (Linux 6.6). */
     (void)ioctl(p->listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
     if (seccomp_enter(p->desk ? SECCOMP_REAPER_REDUCED : SECCOMP_REAPER) < 0)
         _exit(126);

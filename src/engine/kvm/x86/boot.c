@@ -1,5 +1,5 @@
-/* What a kernel finds in memory when it starts: itself, its command line, the memory map and the
- * table of CPUs. */
+/* What a kernel finds in memory when it starts: its own image, its command line, the memory map and
+ * the table of CPUs. */
 #include "engine/kvm/arch.h"
 #include "engine/kvm/elf.h"
 #include "engine/kvm/x86/x86.h"
@@ -110,7 +110,7 @@ static unsigned put_entries(struct writer *w, unsigned n_cpus)
     put(w, 1, 1);
     put(w, X86_IOAPIC, 4);
     n += 2;
-    for (unsigned irq = 0; irq < X86_IRQS; irq++, n++) { /* edges, as the bus has them */
+    for (unsigned irq = 0; irq < X86_IRQS; irq++, n++) { /* edge-triggered, as on the ISA bus */
         put(w, MP_INTERRUPT, 1);
         put(w, INT_VECTORED, 1);
         put(w, 0, 2);
@@ -205,8 +205,8 @@ int x86_start_info(const struct guest_mem *mem, uint64_t memory_bytes, const cha
 int arch_load(struct vm *vm, int kernel_fd, const char *cmdline, unsigned n_cpus, uint64_t *entry,
               struct err *e)
 {
-    /* Other processes that map this memory would not see what is mapped over it here; and they need
-     * to, since the kernel hands parts of itself to its allocator. */
+    /* Other processes that map this memory would not see what is mapped over it here, but need to,
+     * since the kernel hands parts of its image to its allocator. */
     enum elf_way way = vm->ram_fd < 0 ? ELF_MAP : ELF_COPY;
     int r = elf_load_kernel(kernel_fd, way, EM_X86_64, &vm->mem, X86_KERNEL_LOWEST, entry, e);
     if (r < 0)

@@ -32,7 +32,7 @@ int arch_vm_check(struct vm *vm, uint64_t bytes, struct err *e)
 /* Optional features of the host; the machine works without them. */
 static void enable_extras(struct vm *vm)
 {
-    /* No performance counters: cheaper switches. CPUID hides them anyway. */
+    /* No performance counters, for cheaper switches. CPUID hides them anyway. */
     struct kvm_enable_cap pmu = {.cap = KVM_CAP_PMU_CAPABILITY, .args = {KVM_PMU_CAP_DISABLE}};
     if (vm_cap(vm, KVM_CAP_PMU_CAPABILITY) & KVM_PMU_CAP_DISABLE)
         (void)kvm_ioctl(vm->fd, KVM_ENABLE_CAP, &pmu);
@@ -178,8 +178,8 @@ bool arch_port_access(struct kvm_run *run, char *console, size_t *n)
 
 enum { PROBE_PORT = 0xf4 };
 
-/* Without an interrupt controller the host would patch its KVM code for that case, and back again,
- * which disturbs all machines that run. */
+/* Without an interrupt controller, the host would patch its KVM code for that case, and later back
+ * again, which disturbs all running machines. */
 int arch_probe_vm(int vm_fd)
 {
     return kvm_ioctl_n(vm_fd, KVM_CREATE_IRQCHIP, 0);

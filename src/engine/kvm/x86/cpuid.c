@@ -1,8 +1,8 @@
 /* CPUID of a virtual CPU.
  *
- * The host's KVM lists what it supports; apart from the topology we only remove features: nested
+ * The host's KVM lists what it supports; apart from the topology, we only remove features: nested
  * virtualization, performance counters, SGX and processor trace (attack surface that a sandbox does
- * not need), and everything that depends on which of the host's CPUs is asked. */
+ * not need), and anything that differs between the host's CPUs. */
 #include "engine/kvm/x86/x86.h"
 
 #include <stdbool.h>
