@@ -1,4 +1,5 @@
-/* Reading directories. Offsets are the host's own, which are stable as long as the directory is. */
+/* Reading directories. Offsets are the host's own, which are stable as long as the directory
+ * exists. */
 #include "fuse/impl.h"
 
 #include "util/cleanup.h"
@@ -13,12 +14,13 @@
 
 /* #syscalls:fs openat getdents64 lseek fsync fdatasync */
 
-/* For a guest that leaves room for entries in the answer to OPENDIR: these are all of them. */
+/* For a guest that leaves room for entries in the reply to OPENDIR: the reply has all of them. */
 #define FOPEN_WHOLE_DIR (1U << 31)
-/* An entry's inode number when it is not known, as in libfuse: many programs take 0 for no entry. */
+/* An entry's inode number when it is not known, as in libfuse: many programs take 0 to mean no
+ * entry. */
 #define UNKNOWN_NUMBER 0xffffffffU
 
-enum { UNASKED_MAX = 8192 }; /* bytes of entries in an answer that the guest did not ask for */
+enum { UNASKED_MAX = 8192 }; /* bytes of entries in a reply that the guest did not ask for */
 
 struct linux_dirent64 {
     uint64_t d_ino;
@@ -126,8 +128,8 @@ static bool is_dots(const char *name)
     return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
 }
 
-/* The inode number of an entry that was not looked at: what stat() would say, if that is known. The one
- * behind the root's ".." is not shown to the guest. */
+/* The inode number of an entry that was not examined: what stat() would say, if known. The one of
+ * the root's ".." is not shown to the guest. */
 static uint64_t entry_number(const struct fuse_server *s, const struct handle *h,
                              const struct linux_dirent64 *d)
 {
@@ -150,7 +152,7 @@ static bool put_entry(struct fuse_server *s, struct call *c, const struct handle
         return false;
     uint8_t *at = s->rep + c->rep_len;
     memset(at, 0, size);
-    /* A name that went meanwhile has no attributes; the guest looks again if it cares. */
+    /* A name that vanished meanwhile has no attributes; the guest looks it up again if needed. */
     struct fuse_entry_out e = {0};
     if (plus && !is_dots(d->d_name) && make_entry(s, h->inode, d->d_name, &e) < 0)
         e = (struct fuse_entry_out){0};
@@ -172,7 +174,7 @@ static size_t reply_room(const struct call *c, size_t most)
     return MIN(MIN(most, (size_t)REP_MAX_BYTES), c->q->in_len - sizeof(struct fuse_out_header));
 }
 
-/* Entries from there on; 1: these are the last, 0: there may be more. */
+/* Adds entries from there on; 1: these are the last, 0: there may be more. */
 static int put_entries(struct fuse_server *s, struct call *c, struct handle *h, uint64_t off,
                        bool plus, size_t room)
 {
@@ -196,10 +198,11 @@ static int read_entries(struct fuse_server *s, struct call *c, bool plus)
     int r = put_entries(s, c, h, in->offset, plus, reply_room(c, in->size));
     if (c->rep_len)
         return 0;
-    return r == 0 ? -EINVAL : MIN(r, 0); /* the former: not even one fits */
+    return r == 0 ? -EINVAL : MIN(r, 0); /* -EINVAL: not even one fits */
 }
 
-/* A directory, to be read; /proc leads to one that may be read but not searched, too. */
+/* Opens a directory for reading; through /proc, this works even if it may be read but not
+ * searched. */
 static int open_dir(struct fuse_server *s, struct inode *i)
 {
     char path[PATH_REF_MAX];
@@ -214,7 +217,8 @@ static int open_dir(struct fuse_server *s, struct inode *i)
     return fd < 0 ? -errno : fd;
 }
 
-/* A guest that leaves room for more than the answer gets the first entries, too, as with READDIRPLUS. */
+/* A guest that leaves room for more than the reply also gets the first entries, as with
+ * READDIRPLUS. */
 int op_opendir(struct fuse_server *s, struct call *c)
 {
     struct fuse_open_out *out = call_reply(s, c, sizeof(*out));
@@ -274,7 +278,7 @@ static int ahead_open(struct fuse_server *s, struct inode *dir)
     return 0;
 }
 
-/* Where in the buffer that name is, or -1. */
+/* The position of that name in the buffer, or -1. */
 static ssize_t ahead_find(const struct handle *h, const char *name)
 {
     const struct linux_dirent64 *d;

@@ -1,10 +1,10 @@
-/* fsync that means "in the bucket": once the file is on disk, the process that syncs the workspace is
- * asked for a sync, and the request waits for its outcome while the others go on. It is served again from its
- * beginning when there is one.
+/* fsync that means "in the bucket": once the file is on disk, the process that syncs the workspace
+ * is asked for a sync, and the request waits for the outcome while others proceed. Then it is
+ * served again from its beginning.
  *
- * One sync is under way at a time. Requests that come meanwhile wait together for the next one, which
- * begins after they have come, so a guest that calls fsync all the time gets one sync after another and
- * no more than that.
+ * There is one sync at a time. Requests that arrive meanwhile wait together for the next one, which
+ * begins after they have arrived, so a guest that calls fsync all the time gets one sync after
+ * another, and no more than that.
  */
 #include "fuse/impl.h"
 

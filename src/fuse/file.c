@@ -17,13 +17,13 @@ enum { COPY_MAX = 64 << 20 };
 
 /* --- opening --------------------------------------------------------------------------------- */
 
-/* What of the guest's flags the host's file is opened with. The guest's kernel sees to syncing and
- * to direct I/O itself. */
+/* Which of the guest's flags apply to the host's file. The guest's kernel handles syncing and
+ * direct I/O itself. */
 static int host_flags(const struct fuse_server *s, uint32_t flags)
 {
     int mode = (int)(flags & O_ACCMODE);
     int keep = (int)(flags & (O_APPEND | O_TRUNC));
-    if (s->writeback) { /* pages are filled from the file, and written where they are */
+    if (s->writeback) { /* pages are read from the file first, and written at their offsets */
         keep &= ~O_APPEND;
         mode = mode == O_WRONLY ? O_RDWR : mode;
     }
@@ -56,7 +56,7 @@ static int open_inode(struct fuse_server *s, struct inode *i, uint32_t flags)
     return fd < 0 ? -errno : fd;
 }
 
-/* st: of the open file, NULL if it was not looked at. */
+/* st: the open file's, NULL if not known. */
 static int new_file(struct fuse_server *s, struct inode *i, int fd, const struct stat *st,
                     uint32_t flags, struct fuse_open_out *out)
 {
@@ -86,7 +86,7 @@ int op_open(struct fuse_server *s, struct call *c)
     if (s->handles_used >= s->opt.files_max)
         return -EMFILE;
     AUTO_CLOSE int fd = -1;
-    if (s->opt.quota && in->flags & O_TRUNC) { /* in two steps, to see what it gives back */
+    if (s->opt.quota && in->flags & O_TRUNC) { /* in two steps, to see how much is freed */
         fd = open_inode(s, c->inode, in->flags & ~(uint32_t)O_TRUNC);
         if (fd < 0)
             return fd;
@@ -104,8 +104,8 @@ int op_open(struct fuse_server *s, struct call *c)
     return new_file(s, c->inode, steal_fd(&fd), NULL, in->flags, out);
 }
 
-/* A file that is there already is opened: the guest did not know of it. Nothing but a regular file
- * is: a name that leads elsewhere, or to a device, is an error before it is opened. */
+/* Opens a file that already exists, unknown to the guest. Only regular files are opened: a name
+ * that leads elsewhere, or to a device, is an error before that. */
 static int open_existing(struct fuse_server *s, struct inode *parent, const char *name,
                          uint32_t flags)
 {
@@ -131,7 +131,7 @@ static int create_new(int dir, const char *name, int flags, uint32_t mode)
     return fd < 0 ? -errno : fd;
 }
 
-/* The entry of a file that was made just now, and is open. */
+/* The entry of a file that was just created, and is open. */
 static int entry_of_new(struct fuse_server *s, struct call *c, int fd, const struct owner *o,
                         struct stat *st)
 {
@@ -355,7 +355,7 @@ int op_fallocate(struct fuse_server *s, struct call *c)
     return r;
 }
 
-/* The holes of a file that is not whole are none: all of it is data. */
+/* A file that is not complete has no holes: all of it is data. */
 static off_t seek_data_or_hole(int fd, off_t from, int whence, bool whole)
 {
     if (whole)

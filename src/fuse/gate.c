@@ -1,7 +1,7 @@
-/* A tree that is brought up to date while the guest boots: a workspace, from its bucket. What the
- * guest asks for meanwhile waits, and is then served from its beginning, so it never sees what was
- * there before. The root's attributes are an exception: they are all that mounting and entering it
- * take.
+/* A tree that is brought up to date while the guest boots: a workspace, from its bucket. The
+ * guest's requests wait meanwhile, and are then served from their beginning, so it never sees the
+ * previous state. The root's attributes are an exception: they are all that is needed to mount and
+ * enter it.
  */
 #include "fuse/impl.h"
 

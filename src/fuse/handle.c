@@ -1,5 +1,5 @@
-/* Open files and directories of the guest. A number is never given out twice, so that one which
- * was closed leads nowhere. */
+/* The guest's open files and directories. Numbers are never reused, so that one that was closed
+ * leads nowhere. */
 #include "fuse/impl.h"
 
 #include "util/cleanup.h"
@@ -80,7 +80,7 @@ void handle_free(struct fuse_server *s, struct handle *h)
     inode_unref(s, i);
 }
 
-/* The inodes go with their own table. */
+/* The inodes are freed with their own table. */
 void handle_table_free(struct fuse_server *s)
 {
     for (unsigned i = 0; i < s->n_handles; i++)

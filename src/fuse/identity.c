@@ -1,9 +1,10 @@
-/* What tells the host's objects apart: device and inode number, except on FUSE file systems. Some of those
- * (rclone's) give a new file the number of one that was renamed, and the guest would take both for one
- * file. There, what the host's own kernel calls the object is its number; the host keeps that for as long
- * as we have a descriptor of it.
+/* What identifies the host's objects: device and inode number, except on FUSE file systems. Some of
+ * those (rclone's) give a new file the number of a renamed one, and the guest would take both for
+ * one file. There, the host kernel's own id for the object serves as its number, which is stable as
+ * long as we have a descriptor of it.
  *
- * A share may contain several file systems. What they are is asked once, and remembered for a few. */
+ * A share may contain several file systems. Their kind is determined once, and remembered for a
+ * few. */
 #include "fuse/impl.h"
 
 #include "util/cleanup.h"
@@ -17,7 +18,7 @@
 
 /* #syscalls:fs openat fstat newfstatat fstatfs name_to_handle_at close */
 
-enum { HANDLE_BYTES = 12 }; /* of fs/fuse: its number, and how often that was used */
+enum { HANDLE_BYTES = 12 }; /* of fs/fuse: its number and generation */
 
 /* --- file systems ---------------------------------------------------------------------------- */
 
@@ -32,7 +33,7 @@ static const struct device *device_find(const struct fuse_server *s, dev_t dev)
     return NULL;
 }
 
-/* The file system that fd is on. Some FUSE servers do not answer, other file systems always do. */
+/* The file system that fd is on. Some FUSE servers do not respond; other file systems always do. */
 static const struct device *device_of(struct fuse_server *s, dev_t dev, int fd)
 {
     struct statfs f;
@@ -65,7 +66,7 @@ struct handle_of {
     uint8_t bytes[MAX_HANDLE_SZ];
 };
 
-/* Some servers allow no opening by handle; then there are only those that identify. */
+/* Some servers do not support opening by handle; then there are only handles that identify. */
 static bool get_handle(int fd, struct handle_of *h)
 {
     int mount;
@@ -76,7 +77,7 @@ static bool get_handle(int fd, struct handle_of *h)
     return r == 0 && h->head.handle_bytes == HANDLE_BYTES;
 }
 
-/* Where handles are refused, the host's number stays. */
+/* Where handles are not available, the host's number stays. */
 static void set_number(int fd, struct stat *st)
 {
     struct handle_of h = {0};
@@ -86,7 +87,7 @@ static void set_number(int fd, struct stat *st)
         return;
     memcpy(&number, h.bytes, sizeof(number));
     memcpy(&used, h.bytes + sizeof(number), sizeof(used));
-    number = number << 32 | number >> 32; /* its halves come the other way around */
+    number = number << 32 | number >> 32; /* its halves come in the other order */
     st->st_ino = number ^ (uint64_t)used * 0x9e3779b97f4a7c15ULL;
 }
 
@@ -99,8 +100,8 @@ int stat_fd(struct fuse_server *s, int fd, struct stat *st)
     return 0;
 }
 
-/* The host may give the name to something else at any time, so attributes and handle are not asked for by
- * name; nor is the name looked up twice where the last one needed its handle. */
+/* The host may give the name to another object at any time, so attributes and handle are not both
+ * looked up by name; nor is the name looked up twice if the last object needed its handle. */
 int stat_at(struct fuse_server *s, int dir, const char *name, struct stat *st)
 {
     if (!s->device[s->device_last].repeats) {

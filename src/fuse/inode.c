@@ -1,11 +1,11 @@
 /* The table of inodes that the guest knows.
  *
- *  1. An inode lives while the guest holds references (lookups) or something here does (refs).
- *  2. It has a descriptor, or a parent and a name, or both; the root has a descriptor always.
+ *  1. An inode lives while the guest (lookups) or something here (refs) holds references to it.
+ *  2. It has a descriptor, or a parent and a name, or both; the root always has a descriptor.
  *  3. (dev, ino) are in the hash once, or twice (struct seen); what is found under a name is the same
  *     object only if both are the same, and its type.
- *  4. A number is not given out again, so that one which the guest has given up leads nowhere.
- *  5. Parents form no cycle: the host may move directories so that our memory of them would.
+ *  4. Numbers are never reused, so that one that the guest has given up leads nowhere.
+ *  5. Parents form no cycle, although the host may move directories so that remembered ones would.
  */
 #include "fuse/impl.h"
 
@@ -39,7 +39,7 @@ static struct inode *hash_find(struct fuse_server *s, dev_t dev, ino_t ino, bool
     return i;
 }
 
-/* Where a name, or (NULL) dir itself, is seen from. */
+/* The mount through which a name, or (NULL) dir itself, is seen. */
 static uint64_t mount_of(int dir, const char *name)
 {
     struct statx x = {0};
@@ -54,8 +54,8 @@ static bool is_read_only(int dir, const char *name)
     return fstatvfs(name ? fd : dir, &f) == 0 && f.f_flag & ST_RDONLY;
 }
 
-/* In several trees an object may be seen through several mounts. It is one inode for the guest, which
- * has locks and sockets by inode; but two if one of the mounts is read-only. */
+/* With several trees, an object may be seen through several mounts. It is one inode to the guest,
+ * which identifies locks and sockets by inode; but two if one of the mounts is read-only. */
 struct seen {
     uint64_t mount;
     bool fixed;
@@ -290,7 +290,7 @@ static int set_name(struct fuse_server *s, struct inode *i, struct inode *parent
     char *copy = strdup(name);
     if (!copy)
         return -ENOMEM;
-    /* The host has moved them: what we remember of `parent`, which is open, is out of date. */
+    /* The host has moved them: what we remember about `parent`, which is open, is out of date. */
     if (S_ISDIR(i->type) && is_above(i, parent)) {
         set_pinned(s, parent, true);
         set_parent(s, parent, NULL, NULL);
@@ -305,7 +305,7 @@ static int find_in(struct fuse_server *s, struct inode *parent, const char *name
 {
     struct inode *i = hash_find(s, st->st_dev, st->st_ino, at.fixed);
     int r = 0;
-    if (i && i->type != (st->st_mode & S_IFMT)) { /* the number was used again */
+    if (i && i->type != (st->st_mode & S_IFMT)) { /* the number was reused */
         hash_remove(s, i);
         i = NULL;
     }
@@ -355,7 +355,7 @@ int inode_find_root(struct fuse_server *s, uint64_t tree, int fd, const struct s
         return r;
     }
     (*ret)->mount = at.mount;
-    (*ret)->fd = copy; /* outside the list: it has no name by which to be found again */
+    (*ret)->fd = copy; /* not in the list: it has no name by which it could be reopened */
     (*ret)->pinned = true;
     s->n_fds++;
     s->n_pinned++;
@@ -366,7 +366,8 @@ int inode_find_root(struct fuse_server *s, uint64_t tree, int fd, const struct s
 
 enum { FATE_UNKNOWN, FATE_STAYS, FATE_GOES };
 
-/* Gives it its own fate or that of the nearest directory above that has one, and all on the way the same. */
+/* Decides its fate: its own, or that of the nearest directory above that has one; everything in
+ * between gets the same. */
 static void decide(struct inode *i)
 {
     const struct inode *p = i;
@@ -403,8 +404,8 @@ void inode_leave_tree(struct fuse_server *s, uint64_t tree)
         if (i && i->fate == FATE_STAYS && i->parent && i->parent->fate == FATE_GOES)
             keep_without_name(s, i);
     }
-    /* These must not be found again: a file system that is mounted later may have the same device number,
-     * and the guest would apply what it has cached of this one. */
+    /* These must not be found again: a file system that is mounted later may have the same device
+     * number, and the guest would use what it has cached from this one. */
     for (uint32_t k = 0; k < s->n_slots; k++) {
         struct inode *i = s->slot[k];
         if (!i || i->fate != FATE_GOES)
@@ -417,7 +418,7 @@ void inode_leave_tree(struct fuse_server *s, uint64_t tree)
 
 /* --- descriptors ------------------------------------------------------------------------------ */
 
-/* Opens i by its name, which is one component and not followed; its parent is open. */
+/* Opens i by its name, a single component, without following links; its parent is open. */
 static int reopen_by_name(struct fuse_server *s, struct inode *i)
 {
     struct stat st;
@@ -484,7 +485,7 @@ void inode_name_goes(struct fuse_server *s, struct inode *parent, const char *na
     if (!i || i->id == FUSE_ROOT_ID)
         return;
     inode_ref(i);
-    /* Under the name that goes, which is there for certain. */
+    /* By the name that is about to go, which certainly exists. */
     if (set_name(s, i, parent, name) == 0 && s->n_pinned < s->opt.fds_max / 2 &&
         inode_fd(s, i) >= 0) {
         set_pinned(s, i, true);
@@ -520,7 +521,7 @@ int inode_table_init(struct fuse_server *s, int root_fd)
     if (!s->opt.many && stat_fd(s, root_fd, &st) < 0)
         return -errno;
     if (made_up) {
-        st.st_mode = S_IFDIR; /* a directory that does not exist, with no number of its own */
+        st.st_mode = S_IFDIR; /* a directory that does not exist, without a number */
         st.st_dev = 0;
         st.st_ino = 0;
     }

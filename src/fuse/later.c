@@ -1,7 +1,7 @@
-/* Files whose content is still elsewhere (util/later.h): they are looked up, listed, renamed and removed
- * like any other, and are filled before they are first opened. A request that needs one waits, the
- * others go on; it is then served again from its beginning, so nothing may be done before
- * later_bring() was asked.
+/* Files whose content is still elsewhere (util/later.h): they are looked up, listed, renamed and
+ * removed like any other, and are filled before they are first opened. A request that needs one
+ * waits, while others proceed; it is then served again from its beginning, so nothing may be done
+ * before calling later_bring().
  */
 #include "fuse/impl.h"
 
@@ -21,10 +21,10 @@
 /* #syscalls:fs_later sendmsg sendto recvfrom poll clock_gettime */
 
 enum {
-    ASKED_MAX = 3,  /* the request may be what kills the fetching process */
+    ASKED_MAX = 3,  /* the request itself may be what kills the fetching process */
     AHEAD_RUNS = 4, /* runs asked for in advance, over all files */
 };
-#define TELL_NS 200000000ULL /* between two notices of changes; shorter than any wait for more */
+#define TELL_NS 200000000ULL /* between two reports of changes; shorter than any wait for more */
 
 static struct wanted *find(struct fuse_server *s, const struct stat *i, uint32_t part)
 {
@@ -95,8 +95,8 @@ static int bring(struct fuse_server *s, const struct stat *i, const char *path,
     return r;
 }
 
-/* `path` leads to the inode's own descriptor. Only what is new is ever marked, so what is here is
- * here for good. */
+/* `path` leads to the inode's own descriptor. Only new files are ever marked, so a content that is
+ * here stays here. */
 int later_bring(struct fuse_server *s, struct inode *i, const char *path, bool empty)
 {
     const struct stat st = {.st_dev = i->dev, .st_ino = i->ino, .st_mode = i->type};
@@ -122,8 +122,8 @@ bool later_is_whole(const struct fuse_server *s, struct handle *h)
     return h->whole;
 }
 
-/* How many parts up to this one are here without a gap, at most LATER_RUN_MAX. The next run is that long:
- * each is a request to the server. */
+/* How many parts up to this one are here without a gap, at most LATER_RUN_MAX. That is the length
+ * of the next run; each run is one request to the server. */
 static uint32_t read_through(const uint8_t parts[LATER_PARTS_SIZE], uint32_t part)
 {
     uint32_t n = 0;
@@ -132,8 +132,8 @@ static uint32_t read_through(const uint8_t parts[LATER_PARTS_SIZE], uint32_t par
     return n;
 }
 
-/* Records that these parts are asked for. They follow those asked for before, or the reader has moved
- * elsewhere. */
+/* Records that these parts were requested. Either they follow those requested before, or the reader
+ * has moved elsewhere. */
 static void note_asked(struct handle *h, uint32_t part, uint32_t to)
 {
     if (part >= h->asked_from && part <= h->asked)
@@ -143,8 +143,8 @@ static void note_asked(struct handle *h, uint32_t part, uint32_t to)
     h->asked = to;
 }
 
-/* For a file that is read from one end to the other: asks for the next parts before they are wanted, for
- * more of them the longer that goes on. */
+/* For a file that is read sequentially: requests the next parts before they are wanted, and more of
+ * them the longer that goes on. */
 static void look_ahead(struct fuse_server *s, struct handle *h, const struct stat *st,
                        const char *path, const uint8_t parts[LATER_PARTS_SIZE], uint32_t part)
 {
@@ -239,8 +239,8 @@ void tell_change(struct fuse_server *s)
     if (now - s->told_ns < TELL_NS)
         return;
     s->told_ns = now;
-    /* Notices that have not been read yet say the same, and others need their room (durable.c): a socket
-     * that is not nearly empty is not ready. */
+    /* Unread reports say the same, and other messages need the room (durable.c): a socket that is
+     * not nearly empty is not ready. */
     struct pollfd p = {.fd = s->change_sock, .events = POLLOUT};
     if (poll(&p, 1, 0) == 1)
         (void)send(s->change_sock, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -253,7 +253,7 @@ static void take(struct fuse_server *s, const struct later_answer *a)
         if (!w->waiting || (a->number && w->number != a->number))
             continue;
         w->waiting = false;
-        if (w->ahead) { /* no request waits for it: one that comes asks again */
+        if (w->ahead) { /* no request waits for it: a later one asks again */
             *w = (struct wanted){0};
             continue;
         }

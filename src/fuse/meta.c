@@ -60,7 +60,7 @@ static uint64_t ns_to_valid(uint64_t ns, uint32_t *ret_nsec)
     return ns / SECOND;
 }
 
-/* Paths are walked for every file, so directories are cached longer. */
+/* Every file access walks its path, so directories are cached longer. */
 static uint64_t holds_ns(const struct fuse_server *s, const struct stat *st)
 {
     return S_ISDIR(st->st_mode) ? s->dir_ns : s->entry_ns;
@@ -189,7 +189,7 @@ int op_lookup(struct fuse_server *s, struct call *c)
         put_entries_ahead(s, c);
     if (r != -ENOENT || s->opt.cache == FUSE_CACHE_NONE)
         return r;
-    /* No such name, and the guest may remember that, too. */
+    /* No such name; the guest may cache that, too. */
     memset(e, 0, sizeof(*e));
     e->entry_valid = ns_to_valid(s->entry_ns, &e->entry_valid_nsec);
     return 0;
@@ -232,7 +232,7 @@ int op_getattr(struct fuse_server *s, struct call *c)
     struct stat st;
     if (is_made_up(s, c->inode)) {
         only_directory(s, &st);
-        return reply_attr(s, c, -1, &st, false); /* nothing is kept about it */
+        return reply_attr(s, c, -1, &st, false); /* it has no other state */
     }
     int fd = any_fd(s, c, in->getattr_flags & FUSE_GETATTR_FH, in->fh);
     if (fd < 0)
@@ -255,7 +255,7 @@ int kill_set_id(struct fuse_server *s, int fd, const struct stat *st)
     return owner_store(s, fd, NULL, st, &o);
 }
 
-/* 1: st is out of date; 0: everything is as it was. */
+/* 1: st is out of date; 0: nothing has changed. */
 static int set_owner(struct fuse_server *s, int fd, struct stat *st,
                      const struct fuse_setattr_in *in)
 {
@@ -276,7 +276,7 @@ static int set_owner(struct fuse_server *s, int fd, struct stat *st,
     if (!change && owner_same(&o, &was))
         return 0;
     if (change) {
-        /* Somebody else's file keeps its mode; the guest sees its own. */
+        /* Another user's file keeps its mode; the guest sees the mode that it set. */
         path_of(path, fd, NULL);
         if (fchmodat(AT_FDCWD, path, host, 0) == 0)
             st->st_mode = (st->st_mode & S_IFMT) | host;
@@ -419,7 +419,7 @@ int op_access(struct fuse_server *s, struct call *c)
 }
 
 /* Whether the guest's cache still matches the file. Times are as coarse as the host's clock ticks,
- * so a file that changed just now cannot be told apart and is not trusted. */
+ * so a second change to a recently changed file could go unnoticed: such a file is not trusted. */
 bool may_keep_cache(struct inode *i, const struct stat *st)
 {
     enum { TICKS_NS = 50000000 };

@@ -143,8 +143,8 @@ static bool is_open(struct fuse_server *s, const struct stat *st)
     return false;
 }
 
-/* Called before and after a name is removed: an open file stays reachable, and what is stored about it is
- * dropped with its last name. */
+/* Called before and after a name is removed: an open file stays reachable, and what is stored about
+ * a file is dropped with its last name. */
 static int name_goes(struct fuse_server *s, struct inode *parent, const char *name,
                      const struct stat *st)
 {
@@ -161,10 +161,10 @@ static void name_gone(struct fuse_server *s, const struct stat *st)
         quota_gone(s, st);
 }
 
-/* The inode whose references the guest gives up with the name, or NULL. A guest may send, after the name,
- * how many references to the object it holds: nothing in it uses the object any more. If these are all of
- * them and this is the last name, the object need not be kept open. A guest that holds none has nothing to
- * give up, and an inode may end with what is read ahead. */
+/* The inode whose references the guest gives up with the name, or NULL. After the name, a guest may
+ * send how many references it holds to an object that nothing in it uses any more. If these are all
+ * of them and this is the last name, the object need not be kept open. A guest that holds none has
+ * nothing to give up, and an inode may end with the entries read ahead. */
 static struct inode *given_up(struct fuse_server *s, const struct call *c, const struct stat *st)
 {
     struct fuse_forget_one last;
@@ -243,7 +243,7 @@ static int rename_into(struct fuse_server *s, const struct call *c, struct inode
     int from_fd = inode_dir_fd(s, from);
     if (to_fd < 0 || from_fd < 0)
         return to_fd < 0 ? to_fd : from_fd;
-    to_fd = inode_dir_fd(s, to); /* finding the other may have closed it */
+    to_fd = inode_dir_fd(s, to); /* opening the other may have closed it */
     if (to_fd < 0 || from->fd != from_fd)
         return to_fd < 0 ? to_fd : -ESTALE;
     if (syscall(SYS_renameat2, from_fd, c->name[0], to_fd, c->name[1], flags) < 0)
@@ -256,7 +256,7 @@ static int rename_into(struct fuse_server *s, const struct call *c, struct inode
     return 0;
 }
 
-/* Like the inode of every request, the other directory stays until that is done. */
+/* Like the inode of every request, the other directory is held until the request is done. */
 static int do_rename(struct fuse_server *s, const struct call *c, uint64_t to_id, unsigned flags)
 {
     struct inode *to = inode_get(s, to_id);

@@ -1,17 +1,17 @@
 /* Owners and modes as the guest set them.
  *
- * On the host everything belongs to the user who started msb, and has no set-ID bits. What the
- * guest is to see instead is kept with the file, in the extended attribute user.msb.override_stat,
+ * On the host, everything belongs to the user who started msb, and has no set-ID bits. What the
+ * guest should see instead is kept with the file, in the extended attribute user.msb.override_stat,
  * as "UID:GID:MODE" (decimal, decimal, octal); where the file system has no such attributes, or the
- * user may not write them, it is kept in memory until the sandbox ends; of files of FUSE mounts for as
- * long as guest or host know the file, and then until there is no room. Nothing is kept while the host's
- * own attributes say the same.
+ * user may not write them, it is kept in memory until the sandbox ends; for files on FUSE mounts,
+ * as long as guest or host know the file, and then until room is needed. Nothing is kept while the
+ * host's own attributes say the same.
  *
- * With real owners the host's own attributes are changed, and nothing is kept.
+ * With real owners, the host's own attributes are changed, and nothing is kept.
  *
- * What was found is cached with the inode. Changing an attribute changes the ctime, so the cache
- * holds while that is the same, if it was old enough to tell two changes apart; and in any case for
- * as long as the guest itself may cache attributes.
+ * What was found is cached with the inode. Changing an attribute changes the ctime, so the cache is
+ * valid while that stays the same, provided it was old enough to tell two changes apart; and in any
+ * case as long as the guest itself may cache attributes.
  */
 #include "fuse/impl.h"
 
@@ -38,7 +38,7 @@ enum {
     BUCKETS = 4096,
     TEXT_MAX = 40,
     MODE_BITS = 07777,
-    OVERFLOW_ID = 65534, /* /proc/sys/kernel/overflowuid, which nobody changes */
+    OVERFLOW_ID = 65534, /* /proc/sys/kernel/overflowuid, never changed in practice */
     TICKS_NS = 50000000, /* a safe bound on the granularity of file times */
 };
 
@@ -68,8 +68,8 @@ static void entry_drop(struct fuse_server *s, struct owner_entry **at)
     s->n_owners--;
 }
 
-/* Whether the file may never be found again: the numbers of files on FUSE mounts (identity.c) are good only
- * while the host's kernel knows the files, and it does not tell when it forgets them. */
+/* Whether the file may never be found again: the numbers of files on FUSE mounts (identity.c) are
+ * only valid while the host's kernel knows the files, and it does not tell when it forgets them. */
 static bool entry_lost(struct fuse_server *s, const struct owner_entry *e)
 {
     return numbers_repeat(s, e->dev) && !inode_has_number(s, e->dev, e->ino);
@@ -147,9 +147,10 @@ static bool parse_owner(char *text, struct owner *o)
     return true;
 }
 
-/* The attribute of fd or, if name is not NULL, of that name in fd, which is not followed. getxattrat() takes
- * a third of the time of the way through /proc. Hosts before Linux 6.13 do not have it; it does not take
- * O_PATH descriptors of files, and needs search permission for a directory. */
+/* The attribute of fd or, if name is not NULL, of that name in fd, which is not followed.
+ * getxattrat() takes a third of the time that the detour through /proc takes. Hosts before Linux
+ * 6.13 do not have it; it does not take O_PATH descriptors of files, and needs search permission
+ * for a directory. */
 static ssize_t attr_get(struct fuse_server *s, int fd, const char *name, bool dir, char *to,
                         size_t n)
 {
@@ -257,8 +258,9 @@ bool owner_recent(const struct fuse_server *s, const struct inode *i, struct own
 
 /* --- both ------------------------------------------------------------------------------------ */
 
-/* Somebody whom the namespace of this process does not know. As in every such namespace, the set-ID
- * bits of such a file mean nothing: nobody becomes nobody by running the host's /bin/mount. */
+/* For an owner unknown in this process's namespace. As in every such namespace, the set-ID bits of
+ * such a file mean nothing: running the host's /bin/mount does not turn anyone into the user
+ * "nobody". */
 static uint32_t mode_known(const struct stat *st)
 {
     uint32_t mode = st->st_mode & MODE_BITS;

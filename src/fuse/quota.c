@@ -1,5 +1,5 @@
 /* How much of the host's disk a share may use: the blocks of its files, as the host counts them.
- * What is there at the start counts; later changes by others on the host do not. */
+ * Files that exist at the start count; later changes by others on the host do not. */
 #include "fuse/impl.h"
 
 #include "util/cleanup.h"
@@ -17,8 +17,8 @@ static uint64_t bytes_of(const struct stat *st)
     return (uint64_t)st->st_blocks * BLOCK;
 }
 
-/* A file with several names counts in parts, one under each, and never for less than it takes if
- * all of them are here; a guest can make none elsewhere. */
+/* A file with several names counts in parts, one for each name, and for no less than its size in
+ * total if all of them are here; a guest cannot create names elsewhere. */
 static void add(void *ctx, const struct stat *st)
 {
     struct fuse_server *s = ctx;
@@ -55,7 +55,7 @@ int quota_check_write(const struct fuse_server *s, int fd, uint64_t off, uint64_
         return -errno;
     uint64_t end = off + len, size = (uint64_t)st.st_size;
     uint64_t grows = end > size ? MIN(end - size, len) : 0;
-    if (grows == 0 && bytes_of(&st) >= MIN(end, size)) /* over what is there */
+    if (grows == 0 && bytes_of(&st) >= MIN(end, size)) /* overwrites existing data */
         return 0;
     return quota_check(s, grows ? grows : 1);
 }

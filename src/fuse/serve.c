@@ -1,6 +1,6 @@
 /* One request: copied, checked, handed to its handler, answered.
  *
- * A table says of each opcode how long its struct is, how many names follow it and whether it
+ * A table says for each opcode how long its struct is, how many names follow it and whether it
  * changes anything, so that no handler sees a request that is too short, an invalid name, or a
  * write to a share that is read-only.
  */
@@ -48,7 +48,7 @@ static int op_init(struct fuse_server *s, struct call *c)
     out->major = FUSE_KERNEL_VERSION;
     out->minor = FUSE_KERNEL_MINOR_VERSION;
     if (in.major > FUSE_KERNEL_VERSION)
-        return 0; /* it will ask again, with ours */
+        return 0; /* it will retry with our version */
     if (in.major < FUSE_KERNEL_VERSION || in.minor < 36)
         return -EPROTO;
     if (s->opt.cache != FUSE_CACHE_NONE)
@@ -77,7 +77,7 @@ static int op_destroy(struct fuse_server *s, struct call *c)
     return 0;
 }
 
-/* Everything is done by the time it is answered, so there is nothing to interrupt. */
+/* Every request is finished by the time it is answered, so there is nothing to interrupt. */
 static int op_nothing(struct fuse_server *s, struct call *c)
 {
     return 0;
@@ -88,7 +88,7 @@ static int op_nothing(struct fuse_server *s, struct call *c)
 enum {
     CHANGES = 1, /* refused where the share is read-only */
     SILENT = 2,  /* has no reply */
-    EARLY = 4,   /* comes before INIT is done */
+    EARLY = 4,   /* allowed before INIT */
     TEXT = 8,    /* its (last) string is not a name */
     DATA = 16,   /* bytes follow that are not copied */
     INSIDE = 32, /* it is about what is in a directory */
@@ -145,8 +145,8 @@ static const struct op ops[] = {
     [FUSE_TMPFILE] = {op_tmpfile, SIZE(create), 1, CHANGES | INSIDE},
 };
 
-/* FLUSH and the locks are answered with ENOSYS like any opcode that is not there: the guest's
- * kernel then keeps locks to itself, and does not ask at every close. */
+/* FLUSH and the lock opcodes get ENOSYS like any unsupported opcode: the guest's kernel then
+ * handles locks itself, and does not ask at every close. */
 
 int check_name(const char *name)
 {
@@ -174,7 +174,7 @@ static int take_names(struct call *c, const struct op *op, uint32_t opcode)
     return 0;
 }
 
-/* Copies what the handler will look at, and looks at it first. */
+/* Copies what the handler will use, and checks it. */
 static int read_request(struct fuse_server *s, struct call *c, const struct op *op)
 {
     const struct fuse_request *q = c->q;
@@ -222,7 +222,8 @@ static ssize_t send_reply(struct fuse_server *s, const struct call *c, int r)
     return (ssize_t)out.len;
 }
 
-/* The inode stays until that is done: the guest may have forgotten it, and what holds it may go. */
+/* Holds the inode until the request is done: the guest may have forgotten it, and what else holds
+ * it may go away. */
 static int perform(struct fuse_server *s, struct call *c, const struct op *op)
 {
     struct inode *held = c->inode;
@@ -316,7 +317,7 @@ void fuse_reset(struct fuse_server *s)
     inode_table_free(s);
     s->ready = s->writeback = false;
     memset(s->durable, 0, sizeof(s->durable));
-    /* Out of memory for a table of one: every request fails until the next try. */
+    /* If memory is short even for a table of one, every request fails until the next try. */
     (void)inode_table_init(s, s->root_fd);
 }
 

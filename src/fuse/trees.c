@@ -1,4 +1,4 @@
-/* Several trees in one server: what a pod's containers bring along while its guest runs. */
+/* Several trees in one server: those of a pod's containers, added while its guest runs. */
 #include "fuse/impl.h"
 
 #include "util/cleanup.h"

@@ -65,7 +65,7 @@ int op_setxattr(struct fuse_server *s, struct call *c)
     return setxattr(path, c->name[0], value, in.size, (int)in.flags) < 0 ? -errno : 0;
 }
 
-/* Answers with n bytes that are in s->rep, or with their number if that was the question. */
+/* Replies with n bytes that are in s->rep, or with their number if that was requested. */
 static int reply_sized(struct fuse_server *s, struct call *c, size_t n, uint32_t room)
 {
     if (room == 0) {
@@ -79,7 +79,7 @@ static int reply_sized(struct fuse_server *s, struct call *c, size_t n, uint32_t
     return 0;
 }
 
-/* The path for an attribute named by the guest, to which our own do not exist. */
+/* The path for an attribute named by the guest, for which our own attributes do not exist. */
 static int path_to_named(struct fuse_server *s, const struct call *c, char path[PATH_REF_MAX])
 {
     int r = check_attr_name(c->name[0]);
