@@ -22,7 +22,7 @@ static int sandbox_dir = -1; /* a warning has no context */
 
 /* --- the log --------------------------------------------------------------------------------- */
 
-/* The directory is the monitor's, which its guest may have taken over. */
+/* The directory belongs to the monitor, which may have been compromised by its guest. */
 static int open_log(void)
 {
     struct stat st;
@@ -47,7 +47,7 @@ void beside_log(const char *text)
                    (unsigned long long)(now % 1000000000));
     AUTO_JSON json_t *j =
         json_pack("{s:s, s:s, s:o}", "t", stamp, "s", "system", "d",
-                  json_sprintf("workspace: %s", text)); /* of the server's: made safe before */
+                  json_sprintf("workspace: %s", text)); /* from the server; already made safe */
     AUTO_FREE char *line = j ? json_dumps(j, JSON_COMPACT) : NULL;
     AUTO_FREE char *whole = NULL;
     AUTO_CLOSE int fd = open_log();
@@ -57,7 +57,7 @@ void beside_log(const char *text)
 
 /* --- the process ----------------------------------------------------------------------------- */
 
-/* What is kept of the environment is not where other processes see it. */
+/* What is kept of the environment is where other processes cannot see it. */
 static void forget_caller(const struct beside *b, const char *name)
 {
     static const char *const keep[] = {
@@ -85,7 +85,7 @@ static void forget_caller(const struct beside *b, const char *name)
 static void __attribute__((noreturn)) become(const struct beside *b, const struct store *s,
                                              int dirfd, const struct spec_workspace *w, int sock)
 {
-    pid_t pid = fork(); /* nobody's child: it outlives the launcher */
+    pid_t pid = fork(); /* detached: it outlives the launcher */
     if (pid != 0)
         _exit(pid < 0);
     sandbox_dir = dirfd;

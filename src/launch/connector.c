@@ -31,7 +31,7 @@ struct connector {
 
 /* --- the process ----------------------------------------------------------------------------- */
 
-/* The directory of a socket, as a mount of its own: the socket itself may come and go. */
+/* A socket's directory, as a separate mount: the socket itself may come and go. */
 static int open_directory(const struct spec_vsock *v, struct err *e)
 {
     struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
@@ -77,7 +77,7 @@ static int confine(struct connector *c, struct err *e)
         r = helper_enter_nowhere(e);
     if (r == 0)
         r = jail_set_limits(limits, ARRAY_LEN(limits), e);
-    /* Root may connect to sockets that it could open elsewhere; others gain nothing by it. */
+    /* Root may connect to sockets that it could open elsewhere; this gives others nothing. */
     if (r == 0)
         r = jail_keep_caps(1ULL << CAP_DAC_OVERRIDE, e);
     return r < 0 ? r : helper_seal(SECCOMP_CONNECTOR, e);

@@ -42,7 +42,7 @@ static bool uses_disk(const struct sandbox_spec *spec, const struct spec_mount *
     return false;
 }
 
-/* The sandbox that has it, if it is one that runs. */
+/* Finds the running sandbox that has it, if any. */
 static bool find_user(const struct store *s, const struct spec_mount *m, const struct stat *st,
                       char who[static USER_MAX])
 {
@@ -59,9 +59,9 @@ static bool find_user(const struct store *s, const struct spec_mount *m, const s
     return found;
 }
 
-/* When a monitor is killed, the host drops its record lock, which shows that it is alive, before its
- * flocks: a moment before, or longer on a busy host. So a lock that no running sandbox has is waited
- * for. */
+/* When a monitor is killed, the host releases its record lock, which shows that it is alive, a
+ * moment before its flocks, or longer before on a busy host. So this waits for a lock that no
+ * running sandbox has. */
 static int lock_disk(const struct store *s, const struct spec_mount *m, const struct stat *st,
                      int fd, int op, struct err *e)
 {
@@ -78,7 +78,7 @@ static int lock_disk(const struct store *s, const struct spec_mount *m, const st
     return 0;
 }
 
-/* The path was canonical when the sandbox was created: a link in it was put there since. */
+/* The path was canonical when the sandbox was created: any link in it was added since. */
 static int open_file(const char *path, bool ro)
 {
     struct open_how how = {.flags = (ro ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,

@@ -25,7 +25,7 @@ enum {
 
 /* --- the process ----------------------------------------------------------------------------- */
 
-/* Nobody could be found to serve what has been asked: all of it fails. */
+/* Nothing could be started to serve the requests: all of them fail. */
 static void refuse_all(int sock)
 {
     struct later_request q;
@@ -65,7 +65,7 @@ static uint64_t quiet_ms(enum workspace_sync when)
     return when == WORKSPACE_SYNC_IDLE ? IDLE_MS : CLOSE_MS;
 }
 
-/* Changes that come one after another go together, but none waits forever. */
+/* Changes in quick succession are synced together, but none waits forever. */
 static bool is_due(enum workspace_sync when, uint64_t first, uint64_t last, uint64_t now,
                    int *wait_ms)
 {
@@ -86,7 +86,7 @@ static int sync_now(const struct store *s, const char *name)
     return r;
 }
 
-/* The guest waits. However often it does that, the bucket gets some rest. */
+/* The guest waits. However often it does that, the bucket gets a break in between. */
 static void sync_for_guest(const struct store *s, const char *name, int sock, uint32_t number)
 {
     static uint64_t last;
@@ -101,14 +101,14 @@ static void sync_for_guest(const struct store *s, const char *name, int sock, ui
 static void __attribute__((noreturn))
 syncer_main(const struct store *s, const struct spec_workspace *w, int sock)
 {
-    uint64_t first = 0, last = 0; /* when changes were told of; 0 = none are due */
+    uint64_t first = 0, last = 0; /* when changes were reported; 0 = none are pending */
     for (;;) {
         struct pollfd p = {.fd = sock, .events = POLLIN};
         char byte[64];
         int wait_ms = -1;
         if (last && is_due(w->sync, first, last, now_ns() / 1000000, &wait_ms)) {
             uint64_t began = now_ns() / 1000000;
-            bool goes_on = began < last + quiet_ms(w->sync); /* later changes need not be told of */
+            bool goes_on = began < last + quiet_ms(w->sync); /* later changes are not reported */
             bool failed = sync_now(s, w->name) < 0;
             first = last = failed ? now_ns() / 1000000 + RETRY_MS : goes_on ? began : 0;
             continue;

@@ -26,8 +26,8 @@ struct report {
     char text[512];
 };
 
-enum { SOCK = 3 };    /* the number that the helper's end gets */
-enum { REFUSED = 2 }; /* exit code of one that got no namespaces */
+enum { SOCK = 3 };    /* the descriptor number of the helper's end */
+enum { REFUSED = 2 }; /* exit code of a helper that got no namespaces */
 
 void helper_report(int sock, const struct err *e)
 {
@@ -56,7 +56,7 @@ int helper_enter_nowhere(struct err *e)
         (int)syscall(SYS_open_tree, AT_FDCWD, "/proc/self/fd", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     if (fds < 0)
         return err_sys(e, errno, "cannot open /proc/self/fd");
-    /* /proc is a directory that exists, and it is not needed any more. */
+    /* /proc is an existing directory that is no longer needed. */
     int r = jail_mount_tmpfs("/proc", "size=4k,nr_inodes=2,mode=0555", e);
     if (r == 0)
         r = jail_pivot(e);
@@ -85,7 +85,7 @@ int helper_seal(enum seccomp_profile profile, struct err *e)
     return r < 0 ? err_sys(e, -r, "cannot install the system call filter") : 0;
 }
 
-/* A user namespace with all ids that we have, which a process outside has to map. */
+/* Enters a user namespace with all our ids, which a process outside has to map. */
 static int unshare_all_ids(int flags, struct err *e)
 {
     int go[2], status = 0;
@@ -108,9 +108,9 @@ static int unshare_all_ids(int flags, struct err *e)
     return r < 0 ? err_sys(e, -r, "cannot create a helper's namespaces") : 0;
 }
 
-/* An ordinary user gets a user namespace; root stays root, with fewer rights. Root of a container
- * has all users' files to serve, but may make no other namespaces unless it makes one for users,
- * too; with few capabilities it is an ordinary user to the host. */
+/* An ordinary user gets a user namespace; root stays root, with fewer rights. A container's root
+ * has all users' files to serve, but may not create other namespaces unless it also creates a user
+ * namespace; with few capabilities, it is an ordinary user to the host. */
 static int helper_unshare(struct err *e)
 {
     int flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS;
@@ -155,7 +155,7 @@ helper_stage(helper_main run, void *arg, const struct helper_place *place, int s
     if (dup3(sock, SOCK, O_CLOEXEC) < 0 && errno != EINVAL)
         _exit(1);
     (void)process_close_others(SOCK + 1, NULL, 0);
-    jail_yield_memory(); /* while it can be reached: what it does, a guest has asked for */
+    jail_yield_memory(); /* while /proc can be reached: it works on behalf of a guest */
     if (!place->reduced && (helper_unshare(&e) < 0 || make_private(&e) < 0))
         refuse(SOCK, &e);
     if (!place->reduced && place->at_once)
@@ -167,7 +167,8 @@ helper_stage(helper_main run, void *arg, const struct helper_place *place, int s
         err_sys(&e, errno, "cannot start a process");
         helper_fail(SOCK, &e);
     }
-    /* A network namespace takes as long as all the others; nobody waits for this process any more. */
+    /* A network namespace takes as long as all the others; by now, nothing waits for this
+     * process. */
     if (!place->reduced && !place->at_once)
         leave_network(&e);
     run(SOCK, arg);
@@ -195,7 +196,7 @@ static int receive_report(int fd, const char *what, bool *refused, struct err *e
 {
     struct report rep;
     ssize_t k = packet_receive(fd, &rep, sizeof(rep));
-    /* It has ended before it read what it should serve; that is told first, then what it said. */
+    /* It ended before it read what to serve; that error comes first, then its report. */
     if (k < 0 && errno == ECONNRESET)
         k = packet_receive(fd, &rep, sizeof(rep));
     if (k != (ssize_t)sizeof(rep))

@@ -41,7 +41,7 @@ static void execute(int sock, void *arg)
     char program[] = INTERCEPT_PROGRAM, full[] = "full", less[] = "reduced";
     char *argv[] = {program, s->reduced ? less : full, most, NULL};
     char *env[] = {NULL};
-    /* It makes its own jail, once it has loaded what it needs. */
+    /* It sets up its own jail, once it has loaded what it needs. */
     if (!s->reduced && (jail_pass_cap(CAP_SYS_ADMIN, &e) < 0 || jail_pass_cap(CAP_SETPCAP, &e) < 0))
         helper_fail(sock, &e);
     (void)fcntl(sock, F_SETFD, 0);
@@ -84,7 +84,7 @@ static int read_own(const char *path, char **ret, struct err *e)
     return *ret ? 0 : err_oom(e);
 }
 
-/* The authority, if there is one and it is too young to be replaced. */
+/* The authority, if there is one that is not due for replacement. */
 static char *settled_ca(const struct store *s)
 {
     struct stat key, cert;
@@ -114,7 +114,7 @@ int intercept_start(const struct store *s, const struct spec_net *n, bool reduce
     i.ca = i.own ? NULL : settled_ca(s);
     r = teller_start(s, &n->bound, i.ca, fd, &i.teller, e);
     if (r < 0) {
-        close_fd(&fd); /* it ends, too */
+        close_fd(&fd); /* makes it end, too */
         intercept_free(&i);
         return r;
     }
@@ -137,7 +137,7 @@ int intercept_told(struct intercept *i, const struct store *s, bool *refused, st
         return r;
     r = intercept_placed(i, refused, e);
     if (r == 0)
-        r = intercept_ready(i, e); /* an authority has to be made or checked first */
+        r = intercept_ready(i, e); /* an authority has to be created or checked first */
     if (r < 0)
         return r;
     return i->own ? read_own(i->own, &i->ca, e) : read_ca(s, &i->ca, e);

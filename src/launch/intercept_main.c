@@ -1,10 +1,10 @@
 /* msb-intercept: the process that intercepts TLS connections of one sandbox (launch/intercept.h).
  *
- * A program of its own, because it has OpenSSL in it, which no other part of msb should have to load,
- * and because nothing of its caller's memory should be in its own. Invariants:
- *  1. The key of the certificate authority is only ever in a child, which is told nothing once this
- *     process sees bytes of a guest, but that it is time to issue a certificate. Then it ends.
- *  2. From the filter on it can open, connect and start nothing; it gets connected sockets.
+ * A separate program, because it has OpenSSL in it, which no other part of msb should have to load,
+ * and because it should not contain any of its caller's memory. Invariants:
+ *  1. The certificate authority's key is only ever in a child. Once this process sees bytes from a
+ *     guest, the child is only told that it is time to issue a certificate. Then it ends.
+ *  2. Once filtered, it can open, connect and start nothing; it gets connected sockets.
  *  3. Values of secrets are in one locked mapping, and in what is being sent.
  */
 #include "intercept/ca.h"
@@ -78,8 +78,8 @@ static void __attribute__((noreturn)) issue(int dir, const struct config *c, int
     _exit(0);
 }
 
-/* All this takes a third of the time that a guest takes to boot, and it is not needed before that guest
- * connects to a host: it waits for that, or for a moment. */
+/* All this takes a third of a guest's boot time, and is not needed before the guest connects to a
+ * host: it waits for that, or for a moment. */
 static void __attribute__((noreturn)) issue_later(int dir, const struct config *c, int fd)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -96,7 +96,7 @@ static void __attribute__((noreturn)) issue_later(int dir, const struct config *
 static int start_issuing(const struct config *c, struct err *e)
 {
     AUTO_CLOSE int dir = -1, there = -1;
-    int r = ca_open(c, &dir, e); /* the child will have lost its way by then */
+    int r = ca_open(c, &dir, e); /* the child can no longer open it by then */
     if (r == 0)
         r = packet_pair(&self.issuing.fd, &there, e);
     if (r < 0)
@@ -110,7 +110,7 @@ static int start_issuing(const struct config *c, struct err *e)
     return child < 0 ? err_sys(e, errno, "cannot start a process") : 0;
 }
 
-/* Waits for it: there is a certificate in the configuration now. */
+/* Waits for it to finish; the configuration then has a certificate. */
 static int finish_issuing(struct err *e)
 {
     static struct config_issued in;
@@ -135,7 +135,7 @@ static void forget_issuing(void)
     self.issuing.fd = -1;
 }
 
-/* What connections need. Once: what did not work then does not work later. */
+/* Sets up what connections need. Only once: what fails now would also fail later. */
 static void set_up(void)
 {
     struct err *e = &self.no_tls;
@@ -159,13 +159,13 @@ static void on_issuing(struct loop_src *src, uint32_t events)
 
 /* --- the loop -------------------------------------------------------------------------------- */
 
-/* When the monitor does not keep up, a line is lost; the request was refused all the same. */
+/* If the monitor does not keep up, a line is lost; the request was still refused. */
 static void on_report(struct conn_host *h, const struct link_report *r)
 {
     (void)link_send(SOCK, r, sizeof(*r), -1, -1);
 }
 
-/* Without an authority there is nothing but to say so. */
+/* Without an authority, it can only report that. */
 static void refuse_flow(const struct link_flow *f)
 {
     struct link_report r = {.kind = LINK_REFUSED, .id = f->id};
@@ -189,7 +189,7 @@ static void take_flow(struct link_flow *f, int fds[2])
     (void)conn_new(&self.conns, f, fds[0], fds[1]);
 }
 
-/* Requests that are on their way have their values by now; the next ones get the new ones. */
+/* Requests under way already have their values; later ones get the new values. */
 static int put_in_force(struct config *c, struct err *e)
 {
     struct tls *t = NULL;
@@ -304,7 +304,7 @@ static int confine(bool reduced, struct err *e)
     return r < 0 ? r : helper_seal(SECCOMP_INTERCEPT, e);
 }
 
-/* A host without any is fine where all servers' authorities were named. */
+/* A host without any is fine if all servers' authorities were named. */
 static int read_bundle(struct err *e)
 {
     struct err why = {0};
@@ -342,8 +342,8 @@ static int compare(const void *a, const void *b)
     return *(const char *)a - *(const char *)b;
 }
 
-/* The C library looks for the time zone when a time is first used, and for the size of memory when
- * something is first sorted that is not small. OpenSSL does both, when files cannot be opened any more. */
+/* The C library looks up the time zone when a time is first used, and the size of memory when
+ * something not small is first sorted. OpenSSL does both once files can no longer be opened. */
 static void warm_up(void)
 {
     static char text[4096];
@@ -369,7 +369,7 @@ static int prepare(struct config *c, bool reduced, struct err *e)
     return r < 0 ? r : confine(reduced, e);
 }
 
-/* For a change: the certificate of a configuration comes from a process that sees no guest. */
+/* For a change: a configuration's certificate comes from a process that sees no guest. */
 static int issue_only(void)
 {
     static struct config_issued out;

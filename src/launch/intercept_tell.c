@@ -30,7 +30,7 @@ struct telling {
     const struct spec_bound *bound;
     const struct spec_net *old; /* of a change */
     const char *fresh;
-    const char *ca;  /* of a start: what guests are given to trust; NULL: there is none yet */
+    const char *ca;  /* of a start: the CA that guests are told to trust; NULL: none yet */
     int link, dirfd; /* one of them is -1 */
     struct mint_source source[SUBST_SECRETS_MAX];
     size_t n_sources;
@@ -38,7 +38,7 @@ struct telling {
 
 /* --- values ---------------------------------------------------------------------------------- */
 
-/* A header has one line. */
+/* It has to fit on one header line. */
 static int check_value(const char *name, const char *value, struct err *e)
 {
     const char *wrong = mint_check(value, strlen(value));
@@ -73,7 +73,7 @@ static int find_value(const struct store *s, const char *name, struct strlist *r
     return r;
 }
 
-/* The interceptor has a value of that name, and goes on using it: for the same hosts, and for no others,
+/* The interceptor has a value with that name, and continues to use it: only for the same hosts,
  * whatever it is told. */
 static bool is_kept(const struct telling *t, const char *name)
 {
@@ -82,7 +82,7 @@ static bool is_kept(const struct telling *t, const char *name)
     return was && now && strcmp(was, now) == 0 && !(t->fresh && strcmp(t->fresh, name) == 0);
 }
 
-/* 1: a command mints it, which is noted. */
+/* 1: a command mints it; records that. */
 static int put_minted(struct config_writer *w, struct telling *t, const struct subst_secret *x)
 {
     struct mint_source *to = &t->source[t->n_sources];
@@ -90,7 +90,7 @@ static int put_minted(struct config_writer *w, struct telling *t, const struct s
     uint32_t ttl_s = 0;
     if (secret_command(t->store, x->name, &command, &ttl_s, NULL) < 0 || !command ||
         t->n_sources == SUBST_SECRETS_MAX)
-        return 0; /* whatever is wrong with it, is found again */
+        return 0; /* if anything is wrong with it, it is found again */
     memcpy(to->name, x->name, sizeof(to->name));
     to->command = command;
     to->ttl_s = ttl_s;
@@ -247,12 +247,12 @@ static int hand(const struct telling *t, int fd, struct err *e)
     if (t->dirfd >= 0)
         return net_request_secrets(t->dirfd, fd, NULL, NULL, e);
     int r = link_send(t->link, &f, sizeof(f), fd, -1);
-    return r == -EPIPE || r == -ECONNRESET ? 0 /* it says why in its report */
+    return r == -EPIPE || r == -ECONNRESET ? 0 /* its report says why */
            : r < 0                         ? err_sys(e, -r, "cannot reach the interceptor")
                                            : 0;
 }
 
-/* What became of it. One that starts is waited for, as long as it lives. */
+/* Reads the outcome. Waits for an interceptor that is starting as long as it lives. */
 static int read_reply(const struct telling *t, int sock, struct err *e)
 {
     const struct timeval most = {.tv_sec = t->dirfd < 0 ? 0 : REPLY_S};
@@ -313,8 +313,8 @@ static void __attribute__((noreturn)) teller_main(struct telling *t, int fd)
     _exit(0);
 }
 
-/* In a child that ends: values are in no memory that the launcher has, and so in none that the
- * monitor, its fork, inherits. */
+/* In a child that ends, so that values are never in the launcher's memory, nor in that of the
+ * monitor, its fork. */
 static int teller_fork(struct telling *t, struct teller *ret, struct err *e)
 {
     int pair[2];
@@ -377,6 +377,6 @@ int intercept_change(const struct store *s, int dirfd, const struct spec_net *ol
     teller_end(&teller);
     if (r < 0)
         (void)net_request_secrets(dirfd, -1, old, now, &ignored);
-    (void)request_ping(dirfd); /* the agent has the variables when it answers */
+    (void)request_ping(dirfd); /* once the agent answers, it has the variables */
     return r;
 }

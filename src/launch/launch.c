@@ -51,7 +51,7 @@ struct cargo {
     const int *gate; /* see struct launch_options */
     bool refused;    /* the host refuses namespaces */
     bool awaited;    /* helpers are ready, or have failed */
-    bool counting;   /* a share's server reads all of a directory before it serves it */
+    bool counting;   /* a share server reads a whole directory before serving it */
     bool serving;    /* share servers are ready */
     int run_fd;
     int sync_fd; /* stage to launcher: its pid, once unshared, or -errno; launcher to stage: go */
@@ -62,8 +62,9 @@ struct cargo {
     pid_t share_stage[SPEC_SHARES_MAX];
 };
 
-/* Calls fn for each descriptor that it owns: a new one is one line here. They are -1 until they are
- * opened (launch_begin), the stage closes all others, the launcher these (cargo_close). */
+/* Calls fn for each descriptor that it owns: adding one takes one line here. They are -1 until they
+ * are opened (launch_begin); the stage closes all others, the launcher closes these
+ * (cargo_close). */
 static void cargo_each_fd(struct cargo *c, void (*fn)(int *fd, void *arg), void *arg)
 {
     const struct {
@@ -144,7 +145,7 @@ static int open_asset(const char *dir, const char *file, struct err *e)
     return fd;
 }
 
-/* By digest: the name may refer to another image by now. */
+/* By digest, since the name may refer to another image by now. */
 static void hint_pull(const struct sandbox_spec *s, struct err *e)
 {
     struct reference ref = {0};
@@ -183,8 +184,8 @@ static int open_image(struct cargo *c, struct err *e)
     return r;
 }
 
-/* May a guest with one CPU use the time of a second one while that is idle? Not where its time
- * is limited: watching for each other would use that up. Nor where its neighbors are strangers. */
+/* Whether a guest with one CPU may use a second one's time while that is idle. Not if its CPU time
+ * is limited: polling for each other would use that up. Nor if its neighbors are not trusted. */
 static bool may_spread(const struct cargo *c)
 {
     const struct sandbox_spec *s = c->p.spec;
@@ -192,7 +193,7 @@ static bool may_spread(const struct cargo *c)
            !s->multi_tenant && !c->in_group && s->cpus >= 1 && s->max_cpus == 0;
 }
 
-/* Settles how many CPUs the guest has, too: that depends on the kernel. */
+/* Also settles how many CPUs the guest has, which depends on the kernel. */
 static int open_kernel(struct cargo *c, const char *assets, struct err *e)
 {
     const struct engine_ops *engine = c->p.engine;
@@ -256,7 +257,7 @@ static void read_cpuinfo(char *to, size_t size)
         end[2] = '\0';
 }
 
-/* A monitor that root starts runs as another user, which must own its directory. */
+/* A monitor started by root runs as another user, who must own its directory. */
 static int give_away(int run_fd, const struct jail_identity *id, struct err *e)
 {
     if (id->dropped && (fchown(run_fd, id->uid, id->gid) < 0 ||
@@ -303,7 +304,7 @@ static void warn_of_direct_queries(const struct cargo *c)
                 "use --dns-nameserver IP to resolve them through it");
 }
 
-/* What the network needs that a jailed process cannot get. */
+/* Gathers what the network needs but a jailed process cannot get. */
 static int gather_network(struct cargo *c, struct err *e)
 {
     const struct spec_net *n = &c->p.spec->net;
@@ -340,7 +341,7 @@ static int give_workspace(const struct cargo *c, int share, int fetch, int chang
     return r < 0 ? err_sys(e, -r, "cannot reach the process that serves a mount") : 0;
 }
 
-/* Contents of a workspace that is kept in a bucket may come later. */
+/* Contents of a workspace in a bucket may be fetched later. */
 static int start_share(struct cargo *c, const struct spec_mount *m, struct err *e)
 {
     size_t n = c->p.n_shares;
@@ -351,7 +352,7 @@ static int start_share(struct cargo *c, const struct spec_mount *m, struct err *
     if (r == 0 && fetch >= 0)
         r = syncer_start(c->store, c->dirfd, c->p.spec, &changes, e);
     if (fetch >= 0)
-        (void)later_know_boot(); /* for that process, which could not find out */
+        (void)later_know_boot(); /* for that process, which could not determine it */
     const struct share_place place = {
         .cpu = c->p.cpu, .reduced = c->p.reduced, .later = fetch >= 0};
     c->counting |= m->quota > 0;
@@ -408,7 +409,7 @@ static int start_helpers(struct cargo *c, struct err *e)
     return 0;
 }
 
-/* The certificate that its leaves can be verified with joins what the guest trusts. */
+/* Adds the certificate that verifies its leaves to those that the guest trusts. */
 static int await_interceptor(struct cargo *c, struct err *e)
 {
     char *all = NULL;
@@ -422,8 +423,8 @@ static int await_interceptor(struct cargo *c, struct err *e)
     return 0;
 }
 
-/* Until they have their namespaces, or it is known that the host refuses them. All of them, even after
- * a failure: each has a child to be reaped. */
+/* Waits until they have their namespaces, or the host is known to refuse them. Waits for all of
+ * them, even after a failure: each has a child to be reaped. */
 static int await_helpers(struct cargo *c, int r, struct err *e)
 {
     struct err *first = r < 0 ? NULL : e;
@@ -444,7 +445,7 @@ static int await_helpers(struct cargo *c, int r, struct err *e)
     return r;
 }
 
-/* They enter their roots, which takes long, while the guest boots. */
+/* They enter their roots, which takes a while, while the guest boots. */
 static int await_shares(struct cargo *c, struct err *e)
 {
     int r = 0;
@@ -504,7 +505,7 @@ static void __attribute__((noreturn)) stage_main(struct cargo *c)
         _exit(1); /* the launcher is gone, or reports an error of its own */
     r = c->p.reduced ? reduced_become(&c->id, &e) : jail_become(&c->id, &e);
     /* The monitor's memory is a copy of the caller's, and a hostile guest process with the same
-     * user could trace it. Not earlier: only the owner of /proc/PID may write its id maps. */
+     * user could trace it. Not earlier, since only the owner of /proc/PID may write its id maps. */
     if (r == 0 && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
         r = err_sys(&e, errno, "cannot hide the monitor's memory");
     (void)close(c->sync_fd);
@@ -520,7 +521,7 @@ static void __attribute__((noreturn)) stage_main(struct cargo *c)
 }
 
 /* Waits for all descendants of the stage, then removes the ephemeral sandbox, unless another
- * process has. */
+ * process has done so. */
 static void __attribute__((noreturn)) janitor_main(struct cargo *c)
 {
     (void)setsid();
@@ -545,7 +546,7 @@ static void __attribute__((noreturn)) janitor_main(struct cargo *c)
 static void make_group(struct cargo *c)
 {
     const struct sandbox_spec *s = c->p.spec;
-    /* Also where there is nothing to hold back yet: it can be lowered while the guest runs. */
+    /* Also if nothing is to be limited yet: the limit can be lowered while the guest runs. */
     struct cgroup_limits l = {.cpus = s->cpus < c->p.n_cpus || s->max_cpus > 0 ? s->cpus : 0};
     cgroup_limits_for(&l, s->memory_mib << 20);
     cgroup_forget(c->dirfd); /* of an earlier run */
@@ -554,8 +555,8 @@ static void make_group(struct cargo *c)
         cgroup_make(&c->group, c->dirfd, s->name, &l);
 }
 
-/* A user at a terminal is told, once per home and boot: memory and processes are limited by other
- * means as well, and `msb doctor` always tells. */
+/* Tells a user at a terminal, once per home and boot: memory and processes are also limited by
+ * other means, and `msb doctor` always tells. */
 static void warn_of_no_group(const struct cargo *c, int error)
 {
     static const char mark[] = ".no-cgroup";
@@ -593,7 +594,8 @@ static void enter_group(struct cargo *c, pid_t stage)
         warn_of_no_group(c, error);
 }
 
-/* Forks the stage (or the janitor, which forks it), and sets up from outside what it cannot. */
+/* Forks the stage (or the janitor, which forks it), and sets up from outside what the stage
+ * cannot. */
 static int spawn(struct cargo *c, int *ret_report, struct err *e)
 {
     AUTO_CLOSE int report = -1, sync_here = -1;
@@ -622,7 +624,7 @@ static int spawn(struct cargo *c, int *ret_report, struct err *e)
     } else if (stage > 0) {
         enter_group(c, stage);
         r = await_helpers(c, 0, e); /* they got ready at the same time as the stage */
-        if (r == 0 && c->counting)  /* which may take longer than a guest waits for an answer */
+        if (r == 0 && c->counting)  /* which may take longer than a guest waits for a reply */
             r = await_shares(c, e);
         if (r == 0)
             r = intercept_placed(&c->intercept, &c->refused, e);
@@ -653,8 +655,8 @@ static void end_monitor(int *report_fd)
     close_fd(report_fd);
 }
 
-/* In the jail that is wanted. *refused becomes true where the host refuses it; there may be a
- * report of that then, too. */
+/* Launches in the requested jail. *refused becomes true if the host refuses it; there may then also
+ * be a report of that. */
 static int launch_in(bool reduced, struct launch *l, const struct store *s, int dirfd,
                      const struct sandbox_spec *spec, const struct launch_options *opt,
                      bool *refused, struct err *e)
@@ -680,7 +682,7 @@ static int launch_in(bool reduced, struct launch *l, const struct store *s, int 
             spec->placement == PLACEMENT_COMPACT ? placement_nth(0) : placement_next(s->locks_fd);
     int r = spec->placement == PLACEMENT_CORE ? placement_own_core(e) : 0;
     if (spec->multi_tenant && spec->placement != PLACEMENT_CORE)
-        (void)placement_own_core(NULL); /* where the host can */
+        (void)placement_own_core(NULL); /* if the host supports it */
     if (r == 0)
         r = start_helpers(&c, e); /* they get ready while the rest is opened */
     if (r == 0)
@@ -750,7 +752,7 @@ int launch_wait(struct launch *l, struct err *e)
             err_hint(e, "%s", rep.hint);
     }
     int other = intercept_ready(&l->intercept, &why);
-    if (other < 0) { /* without it the monitor ends, too, and knows less */
+    if (other < 0) { /* without it, the monitor also ends, but knows less */
         *e = why;
         r = other;
     }

@@ -50,7 +50,7 @@ static void mint_one(const struct mint_source *s, char **env, struct mint_answer
 
 /* --- the process ----------------------------------------------------------------------------- */
 
-/* The environment is still needed, but not to be shown in /proc. */
+/* The environment is still needed, but must not be visible in /proc. */
 static char **keep_environment(void)
 {
     static struct strlist copy;

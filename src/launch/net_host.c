@@ -23,8 +23,8 @@ static void add_resolver(struct net_host *h, const char *line, size_t n)
         p++;
     size_t len = strcspn(p, " \t\r\n");
     len = MIN(len, (size_t)(stop - p));
-    /* An address with a scope (fe80::1%eth0) belongs to one of the host's links, which no sandbox
-     * is on: addr_parse() rejects it. */
+    /* An address with a scope (fe80::1%eth0) belongs to one of the host's links, to which no
+     * sandbox is attached: addr_parse() rejects it. */
     if (len >= sizeof(text) || h->n_resolvers == DNS_UPSTREAMS_MAX)
         return;
     (void)snprintf(text, sizeof(text), "%.*s", (int)len, p);

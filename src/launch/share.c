@@ -37,13 +37,13 @@ enum {
     SHARE_GATE = 'g',
     SHARE_CHANGES = 'c',
     SHARE_DURABLE = 'd'
-}; /* of a socket that comes; others have 0 */
+}; /* of a received socket; others have 0 */
 
 enum {
     TREE_MESSAGE_MAX = 1 + NAME_MAX + 1,
     DATA_MAX = 512 * 1024 * 1024,
     FILES_LIMIT = 32768, /* descriptors, where the caller's limit allows */
-    TURN_NS = 100000,    /* the shortest that the scheduler takes */
+    TURN_NS = 100000,    /* the shortest that the scheduler accepts */
     FILES_SPARE = 64,    /* sockets, eventfds, and what an operation opens temporarily */
 };
 
@@ -64,7 +64,7 @@ struct share {
 
 /* --- serving --------------------------------------------------------------------------------- */
 
-/* A tree of a pod that comes (share_tree()) or goes. False: there is no more to read. */
+/* Adds or removes a pod's tree (share_tree()). False: there is no more to read. */
 static bool take_tree(struct share *sh)
 {
     char text[TREE_MESSAGE_MAX + 1] = "";
@@ -75,8 +75,8 @@ static bool take_tree(struct share *sh)
     if (n <= 0)
         _exit(0);
     text[n] = '\0';
-    (void)fuse_tree_remove(sh->server, text); /* the process that brought it last may have died */
-    if (fd >= 0) /* one too many is not found, and its container does not start */
+    (void)fuse_tree_remove(sh->server, text); /* the process that added it last may have died */
+    if (fd >= 0) /* beyond the limit, it is not found, and its container does not start */
         (void)fuse_tree_add(sh->server, text, fd);
     return true;
 }
@@ -111,7 +111,7 @@ static void on_gate(struct loop_src *src, uint32_t events)
     ssize_t n = recv(src->fd, &a, sizeof(a), MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    loop_close(&sh->loop, src); /* the launcher may have it still: epoll would not forget it */
+    loop_close(&sh->loop, src); /* the launcher may still have it, so epoll would not forget it */
     fuse_gate_open(sh->server, n != (ssize_t)sizeof(a) || a.error);
     virtio_fs_resume(sh->dev);
 }
@@ -140,7 +140,8 @@ static void take_changes(struct share *sh, int fd, bool durable)
         _exit(1);
 }
 
-/* Brings the socket to serve, perhaps after one to fetch contents from; its end is ours. */
+/* Receives the socket to serve, possibly after one to fetch contents from; when it is closed, we
+ * end. */
 static void on_socket(struct loop_src *src, uint32_t events)
 {
     struct share *sh = CONTAINER_OF(src, struct share, sock_src);
@@ -167,8 +168,8 @@ static void on_socket(struct loop_src *src, uint32_t events)
     }
     if (n != 1 || fd < 0 || sh->back_end)
         _exit(0);
-    /* A user-mode kernel connects to a listening one; the monitor has the other end of a connected
-     * one. */
+    /* A user-mode kernel connects to a listening socket; the monitor has the other end of a
+     * connected one. */
     socklen_t len = sizeof(listening);
     if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &len) < 0)
         _exit(1);
@@ -205,7 +206,7 @@ static int clone_mount(const struct share *sh, struct err *e)
     return steal_fd(&fd);
 }
 
-/* Where there are no mounts to be made. The server itself never follows a link, nor leads up. */
+/* Where mounts cannot be made. The server itself never follows links or goes up. */
 static int open_plain(const struct share *sh, struct err *e)
 {
     struct stat st;
@@ -237,8 +238,9 @@ static int share_set_limits(unsigned *ret_files, struct err *e)
     return 0;
 }
 
-/* Short turns: the scheduler then lets us run as soon as the guest has a request, and the guest
- * finds its answer when its kick returns. From Linux 6.12 on; without it, only speed is lost. */
+/* Short time slices: the scheduler then lets us run as soon as the guest has a request, so the
+ * guest finds its answer when its kick returns. Since Linux 6.12; without it, only speed is
+ * lost. */
 static void ask_for_turns(void)
 {
     struct sched_attr {
@@ -262,7 +264,7 @@ static void pin_to(int cpu)
     if (cpu < 0)
         return;
     CPU_SET((size_t)cpu, &set);
-    (void)sched_setaffinity(0, sizeof(set), &set); /* if that CPU went away, only speed is lost */
+    (void)sched_setaffinity(0, sizeof(set), &set); /* if it went offline, only speed is lost */
     ask_for_turns();
 }
 
@@ -342,7 +344,7 @@ static void __attribute__((noreturn)) server_main(int sock, void *arg)
 
 /* --- in the launcher ------------------------------------------------------------------------- */
 
-/* The path was canonical when the sandbox was created: a link in it was put there since. */
+/* The path was canonical when the sandbox was created: any link in it was added since. */
 static int open_source(const struct spec_mount *m, struct err *e)
 {
     struct open_how how = {.flags = O_PATH | O_CLOEXEC,
