@@ -39,7 +39,7 @@ static int add_disk(const struct set *s, int fd, bool read_only, const char *ser
     return add_segments(s, &seg, 1, read_only, serial, e);
 }
 
-/* One disk, however many files: merged metadata first, then the layers. */
+/* One disk, however many files it has: merged metadata first, then the layers. */
 static int add_image(const struct set *s, struct err *e)
 {
     const struct image_disk *d = &s->p->image;

@@ -113,7 +113,7 @@ static int read_limit(const json_t *j, struct limit *ret)
     return r;
 }
 
-/* Whether a allows nothing that b does not; of wildcards only whether they are b's. */
+/* Whether a allows nothing that b does not; wildcards are only compared for equality. */
 static bool limit_within(const struct limit *a, const struct limit *b)
 {
     int rule;
@@ -218,7 +218,7 @@ int ceiling_hold_policy(const struct ceiling *c, const struct policy *p, struct 
     return 0;
 }
 
-/* Into *ret, which is empty; nothing is let out when that cannot be done. */
+/* Into *ret, which is empty before; lets nothing out if narrowing fails. */
 static void narrow_to(const struct policy *p, const struct policy *ceiling, struct policy *ret)
 {
     AUTO_STRLIST struct strlist rules = {0};

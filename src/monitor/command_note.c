@@ -24,7 +24,7 @@ void command_take_words(struct background_command *c, const struct proto_frame *
     utf8_defuse(c->text);
 }
 
-/* The payload of an EXIT: it is the guest's word. */
+/* The payload of an EXIT: a claim by the guest. */
 static void take_exit(struct background_command *c, const uint8_t *p, size_t n)
 {
     struct proto_frame f = {.type = PROTO_EXIT, .data = p, .len = n};
@@ -46,7 +46,8 @@ int scanner_begin_again(const struct scanner *s, struct buf *out)
     return buf_append(out, hdr, sizeof(hdr));
 }
 
-/* Takes bytes of a header from *p. 1: it is whole; 0: more are to come; -EPROTO: it is not valid. */
+/* Takes bytes of a header from *p. 1: it is complete; 0: more are needed; -EPROTO: it is
+ * invalid. */
 static int take_header(struct scanner *s, const uint8_t **p, const uint8_t *end)
 {
     size_t k = MIN((size_t)(end - *p), PROTO_HDR_LEN - s->have);
@@ -72,7 +73,7 @@ static void on_header(struct command_note *c, uint16_t type)
     }
 }
 
-/* n bytes of the frame under way. */
+/* Handles n bytes of the current frame. */
 static void on_payload(struct command_note *c, const uint8_t *p, size_t n)
 {
     const struct scanner *s = &c->scan;

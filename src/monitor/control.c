@@ -66,8 +66,8 @@ static void put_rlimit(struct proto_writer *w, const struct spec_rlimit *l)
     proto_nest_end(w, mark);
 }
 
-/* With variables for programs that bring their own certificates, or ask where they are; the user's
- * and the image's settings come later, and win. */
+/* Includes variables for programs that bring their own certificates, or ask where they are; the
+ * user's and the image's settings come later, and take precedence. */
 static void put_host_cas(struct proto_writer *w, const char *pem)
 {
     static const char *const variables[] = {
@@ -97,7 +97,7 @@ static void put_security(struct proto_writer *w, const struct spec_security *s)
         proto_str(w, F_SYSCTL, s->sysctls.v[i]);
 }
 
-/* What stands for each secret that is bound to hosts. */
+/* The placeholder for each secret that is bound to hosts. */
 static void put_placeholders(struct proto_writer *w, const struct spec_bound *b)
 {
     AUTO_FREE struct subst_secret *x = malloc(sizeof(*x));
@@ -193,7 +193,7 @@ static void greet(struct control *c, const struct proto_frame *f)
     control_flush(c);
 }
 
-/* A guest may say anything; users of the value check their own bounds. */
+/* A guest may claim anything; users of the value do their own bounds checks. */
 static void note_cpu(struct control *c, const struct proto_frame *f)
 {
     c->cpu_ns = MAX(c->cpu_ns, proto_find_num(f, F_CPU_NS, 0));
@@ -307,7 +307,7 @@ static const struct vsock_stream_ops control_ops = {
 static int on_call(struct vsock_stream *s, void *ctx)
 {
     struct control *c = ctx;
-    if (c->called) /* the agent connects once; this is somebody else */
+    if (c->called) /* the agent connects once; this is another program */
         return -EBUSY;
     c->called = true;
     c->stream = s;

@@ -14,7 +14,7 @@
 
 enum {
     FLUSH_AT = 256 * 1024, /* bytes for one write() */
-    AROUND_MAX = 160,      /* what a line has besides the escaped bytes */
+    AROUND_MAX = 160,      /* what a line contains besides the escaped bytes */
 };
 _Static_assert(FLUSH_AT + 2 * LOG_LINE_MAX <= LOG_PENDING_MAX, "a line fits when it must");
 
@@ -146,7 +146,7 @@ void exec_log_printf(struct exec_log *l, const char *fmt, ...)
     if (n < 0 || l->w.broken)
         return;
     size_t len = MIN((size_t)n, sizeof(text) - 1);
-    if ((size_t)n >= sizeof(text)) /* cut: not inside a character */
+    if ((size_t)n >= sizeof(text)) /* truncated: not inside a character */
         len -= utf8_unfinished((const uint8_t *)text, len);
     while (len && text[len - 1] == '\n')
         len--;

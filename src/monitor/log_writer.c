@@ -44,9 +44,9 @@ static void fill_json_chars(void)
 #define ONES 0x0101010101010101ULL
 #define HIGHS 0x8080808080808080ULL
 
-/* A high bit set in every byte of w that is not plain inside a JSON string: below 0x20, '"',
- * '\\', or not ASCII. Bytes above the first such one may be set wrongly (a borrow), the first
- * never is. */
+/* A high bit set in every byte of w that is not plain inside a JSON string: below 0x20, '"', '\\',
+ * or not ASCII. Bytes above the first such one may be set wrongly (because of a borrow); the first
+ * one never is. */
 static inline uint64_t not_plain(uint64_t w)
 {
     uint64_t quote = w ^ (ONES * '"');
@@ -71,7 +71,7 @@ static inline int utf8_len(const uint8_t *p, size_t n)
 }
 
 /* Escapes ASCII characters and copies UTF-8 ones, up to the first character boundary at or after
- * `stop`. NULL for a NUL, or when it is not UTF-8. */
+ * `stop`. NULL for a NUL, or if it is not UTF-8. */
 static uint8_t *escape_some(uint8_t *to, const uint8_t **pp, const uint8_t *stop,
                             const uint8_t *end)
 {

@@ -51,12 +51,12 @@ static void on_console(void *ctx, const char *p, size_t n)
     struct monitor *m = ctx;
     exec_log_write(&m->system_log, LOG_SYSTEM, 0, p, n);
     console_note(&m->console, p, n);
-    /* It would not come up. Later on, anybody in the guest could write that line. */
+    /* It would not come up. Later, any program in the guest could write that line. */
     if (m->console.starved && m->phase == BOOTING)
         monitor_kill(m, true, "this host has no memory left for the guest");
 }
 
-/* On any thread. The main loop looks at it once the agent is lost; a broken vsock device is on that
+/* On any thread. The main loop checks it once the agent is lost; a broken vsock device is on that
  * loop itself. */
 static void on_device_broken(void *ctx, const char *what)
 {
@@ -123,7 +123,7 @@ static void on_agent_pong(void *ctx, uint64_t cookie)
     relay_pong(&m->relay, cookie);
 }
 
-/* A user-mode kernel takes up to 20 ms to switch itself off, with nothing left to do. */
+/* A user-mode kernel takes up to 20 ms to power itself off, with nothing left to do. */
 static void on_agent_down(void *ctx)
 {
     monitor_kill(ctx, false, "the guest powered itself off");
@@ -135,8 +135,8 @@ static void on_agent_log(void *ctx, const char *line)
     exec_log_printf(&m->system_log, "agent: %s", line);
 }
 
-/* For `msb inspect`. It is the guest's word, and it may say so as often as it likes: the state is
- * saved at most once a second, and in any case when the sandbox ends. */
+/* For `msb inspect`. It is the guest's claim, which it may repeat as often as it likes: the state
+ * is saved at most once a second, and always when the sandbox ends. */
 static void on_agent_oom(void *ctx, uint64_t kills)
 {
     struct monitor *m = ctx;
@@ -153,7 +153,7 @@ static void on_agent_oom(void *ctx, uint64_t kills)
     (void)state_save(m->run_fd, &m->state);
 }
 
-/* A guest whose pid 1 is gone is about to panic or to power off: give it a moment to say how. */
+/* A guest whose pid 1 is gone is about to panic or to power off: give it a moment to report how. */
 static void on_agent_lost(void *ctx)
 {
     struct monitor *m = ctx;
@@ -163,8 +163,8 @@ static void on_agent_lost(void *ctx)
     loop_timer_set(&m->loop, &m->boot_timer, MS(POWEROFF_SLACK_MS));
 }
 
-/* The launcher has accepted it, and it is sealed if it has to be. From now on time counts: what came before
- * may have taken long (a workspace's sync), and is not the sandbox's. */
+/* The launcher has accepted it, and it is sealed if it has to be. Its time counts from now on: what
+ * came before may have taken long (a workspace's sync), and is not charged to the sandbox. */
 static void acknowledge(struct monitor *m)
 {
     assert(!m->acknowledged && m->report.fd >= 0);
@@ -243,7 +243,7 @@ static int on_touched(void *ctx, uint64_t life_ms, struct err *e)
     return 0;
 }
 
-/* Accepted from any client: it only takes rights away. */
+/* Accepted from any client, since it only takes rights away. */
 static void on_limit(struct monitor *m, const struct proto_frame *f, struct buf *out)
 {
     struct err e = {0};
@@ -268,7 +268,7 @@ static void on_sessions_changed(void *ctx, unsigned n)
     arm_idle(m);
     if (n || !m->had_session || m->phase != RUNNING)
         return;
-    if (m->spec->ephemeral) /* nothing of it is kept but what is written to the host */
+    if (m->spec->ephemeral) /* nothing of it is kept except what is written to the host */
         monitor_stop(m, spec_last_writes_ms(m->spec), "its command ended");
     else if (m->p->stop_when_idle)
         monitor_stop(m, STOP_GRACE_MS, "started for one command, which ended");
@@ -279,7 +279,7 @@ static void on_stop_request(void *ctx, uint64_t grace_ms)
     monitor_stop(ctx, grace_ms, "stopped on request");
 }
 
-/* For `msb ps`, `wait` and `attach`. How often is up to clients, who start these commands. */
+/* For `msb ps`, `wait` and `attach`. How often is up to the clients that start these commands. */
 static void on_background(void *ctx, const struct background_command *c)
 {
     struct monitor *m = ctx;
@@ -303,7 +303,7 @@ void monitor_count_bytes(const struct monitor *m, struct sandbox_used *u)
         u->read += one.read_bytes;
         u->written += one.written_bytes;
     }
-    if (m->net.net) { /* its thread counts on */
+    if (m->net.net) { /* its thread keeps counting */
         const struct virtio_net_stats *n = virtio_net_stats(net_thread_device(m->net.net));
         u->received = __atomic_load_n(&n->rx_bytes, __ATOMIC_RELAXED);
         u->sent = __atomic_load_n(&n->tx_bytes, __ATOMIC_RELAXED);
@@ -401,7 +401,7 @@ static void on_signal(struct loop_src *src, uint32_t events)
         monitor_stop(m, STOP_GRACE_MS, "the monitor was asked to end (SIGTERM)");
 }
 
-/* The launcher's one byte, or its end. Until then nobody is told that the sandbox runs, and it may
+/* The launcher's one byte, or its end. Until then, the sandbox is not announced as running, and may
  * be undone. */
 static void on_report(struct loop_src *src, uint32_t events)
 {
@@ -450,14 +450,15 @@ static void on_violated(void *ctx, const char *host)
 }
 
 /* A stray system call ends this monitor, and so its guest; readers of the state see that it was
- * killed, and the log says why. (So does a failed assert(), whose abort() is a stray call.) It may
- * come from anywhere, even from malloc() on another thread: nothing here may wait for a lock. */
+ * killed, and the log says why. (A failed assert() does the same, since its abort() is a stray
+ * call.) The call may come from anywhere, even from malloc() on another thread: nothing here may
+ * wait for a lock. */
 static void on_stray_call(int sig, siginfo_t *si, void *uc)
 {
     char line[96];
     (void)snprintf(line, sizeof(line), "monitor: system call %d is not allowed", si->si_syscall);
     exec_log_last_line(&mon.system_log, line);
-    if (mon.phase == BOOTING) /* on a vCPU's thread, sending ends it, too */
+    if (mon.phase == BOOTING) /* on a vCPU's thread, sending would also end it */
         monitor_send_report(&mon, EPERM, line, "");
     _exit(1);
 }

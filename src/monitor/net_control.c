@@ -256,8 +256,8 @@ static int socket_option(int fd, int name)
     return getsockopt(fd, SOL_SOCKET, name, &v, &n) < 0 ? -1 : v;
 }
 
-/* Whether it is what the request says; where it is bound is taken from the socket itself. NULL, or
- * what is wrong. */
+/* Checks that it is what the request says; where it is bound is read from the socket itself. NULL,
+ * or what is wrong. */
 static const char *check_socket(int fd, struct spec_port *p)
 {
     struct sockaddr_storage sa;
@@ -304,7 +304,7 @@ static bool add_port(struct net_control *c, const struct proto_frame *f, int *fd
     c->port[c->n_ports] = p;
     c->handle[c->n_ports++] = handle;
     r = ports_save(c->run_fd, c->port, c->n_ports);
-    if (r < 0) { /* a port that is not on record must not stay open */
+    if (r < 0) { /* a port that is not recorded must not stay open */
         x.handle = handle;
         c->n_ports--;
         (void)net_thread_call(c->net, on_net_unpublish, &x);
@@ -417,7 +417,7 @@ static int on_net_narrow(struct gate *g, void *arg)
     return 0;
 }
 
-/* Secrets that a client bound, whose names are not allowed any more. */
+/* Cuts secrets bound by a client whose names are no longer allowed. */
 static int cut_secrets(struct net_control *c)
 {
     AUTO_STRLIST struct strlist names = {0};

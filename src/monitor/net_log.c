@@ -118,7 +118,7 @@ static void put_missed(struct net_log *l)
 
 /* --- denials --- */
 
-/* The guest's own port does not matter: it differs with each attempt. */
+/* The guest's own port does not matter, since it differs with each attempt. */
 static bool same_denial(const struct net_note *a, const struct net_note *b)
 {
     if (a->what != b->what || a->filtered != b->filtered || a->has_id != b->has_id)
@@ -181,7 +181,7 @@ static void note_denial(struct net_log *l, const struct net_note *n)
     }
     put_note(l, n, 1);
     take_slot(l, n, now);
-    log_writer_flush(&l->w); /* it is on record even if the sandbox is killed next */
+    log_writer_flush(&l->w); /* it is recorded even if the sandbox is killed next */
 }
 
 /* --- the log --- */

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-enum { CONNECTIONS_LEAST = 64 }; /* even so: other files are rarely all in use */
+enum { CONNECTIONS_LEAST = 64 }; /* at least: other files are rarely all in use */
 
 static const uint8_t guest_mac[6] = {0x02, 0x6d, 0x73, 0x62, 0, 2};
 static const uint8_t gateway_mac[6] = {0x02, 0x6d, 0x73, 0x62, 0, 1};

@@ -35,7 +35,7 @@ struct net_thread {
     struct gate *gate;
     pthread_t thread;
     bool started;
-    sem_t ready;      /* it is behind its filter, or ... */
+    sem_t ready;      /* it has its filter, or ... */
     int filter_error; /* ... -errno */
 
     struct loop *main_loop;
@@ -94,7 +94,7 @@ static void on_told(void *ctx, const struct gate_decision *d)
 
 /* --- the interceptor: on the net thread ------------------------------------------------------ */
 
-/* It gets the connection, and takes the peer's place. */
+/* Hands it the connection; it takes the peer's place. */
 static int on_divert(void *ctx, const struct net_flow_id *id, const char *name, int fd)
 {
     struct net_thread *t = ctx;
@@ -110,7 +110,7 @@ static int on_divert(void *ctx, const struct net_flow_id *id, const char *name, 
     return r < 0 ? r : steal_fd(&here);
 }
 
-/* What it says is as untrustworthy as what it reads. Its end is the main loop's to notice. */
+/* What it says is as untrusted as what it reads. The main loop notices when it ends. */
 static void on_intercept(struct loop_src *src, uint32_t events)
 {
     struct net_thread *t = CONTAINER_OF(src, struct net_thread, intercept);

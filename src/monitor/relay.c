@@ -37,17 +37,17 @@ enum client_state {
 struct relay_client {
     struct relay *relay;
     struct node node;    /* in relay.clients */
-    struct loop_src src; /* fd -1: the client is gone, its command runs on */
+    struct loop_src src; /* fd -1: the client is gone, its command keeps running */
     enum client_state state;
-    struct buf hello; /* what the agent is sent first */
+    struct buf hello; /* what is sent to the agent first */
     struct buf in, out;
     uint32_t forward; /* bytes of the current frame that are still to be passed on */
     struct vsock_stream *stream;
     bool connected, detached, in_session;
-    bool background; /* it stays when its client goes */
-    bool leash;      /* WAIT: the sandbox goes with it */
+    bool background; /* it stays when its client leaves */
+    bool leash;      /* WAIT: the sandbox ends with it */
     struct command_note note;
-    uint32_t container; /* whose agent it is for; 0 = the guest's first */
+    uint32_t container; /* the one whose agent it is for; 0 = the guest's first */
     uint32_t wait_id;   /* WAIT: for the end of that session */
     uint64_t cookie;
     uint64_t since_ns; /* when it connected */
@@ -144,8 +144,8 @@ static void client_free(struct relay_client *c)
     free(c);
 }
 
-/* It hung up. c may be gone afterwards. A command in the background goes on, if the agent is not left
- * with half a message. */
+/* The client hung up. c may be gone afterwards. A background command keeps running, unless the
+ * agent would be left with half a message. */
 static void client_lost(struct relay_client *c)
 {
     if (c->leash) {
@@ -161,7 +161,7 @@ static void client_lost(struct relay_client *c)
         client_free(c);
 }
 
-/* The client gets what is left for it, then end of file; c may be gone afterwards. */
+/* Sends the client its remaining output, then end of file; c may be gone afterwards. */
 static void client_finish(struct relay_client *c)
 {
     c->state = CLIENT_DONE;
@@ -183,7 +183,7 @@ static void client_refuse(struct relay_client *c, enum proto_fail kind, const ch
 
 /* --- guest to client ------------------------------------------------------------------------ */
 
-/* As command_scan(). */
+/* Like command_scan(). */
 static ssize_t note_output(struct relay_client *c, const uint8_t *p, size_t n)
 {
     bool began = c->note.command.started_ns != 0;
@@ -193,7 +193,7 @@ static ssize_t note_output(struct relay_client *c, const uint8_t *p, size_t n)
     return used;
 }
 
-/* The command goes with its stream. c may be gone afterwards. */
+/* The command ends with its stream. c may be gone afterwards. */
 static void end_for_output(struct relay_client *c)
 {
     struct vsock_stream *s = c->stream;
@@ -213,7 +213,7 @@ static void end_for_output(struct relay_client *c)
         client_refuse(c, PROTO_FAIL_OUTPUT, text);
 }
 
-/* Takes all that fits: the rest is offered again only when `out` drains, so bytes left behind with
+/* Takes all that fits: the rest is only offered again when `out` drains, so bytes left behind with
  * an empty `out` would stay there forever. */
 static size_t on_guest_data(struct vsock_stream *stream, void *ctx, const void *p, size_t n)
 {
@@ -243,7 +243,7 @@ static size_t on_guest_data(struct vsock_stream *stream, void *ctx, const void *
             return n;
         }
         if (c->detached)
-            buf_reset(&c->out); /* it is logged, and has no other reader */
+            buf_reset(&c->out); /* it is logged; nothing else reads it */
         else if (!flush_to_client(c))
             return n;
     }
@@ -276,7 +276,7 @@ static bool flush_to_client(struct relay_client *c)
     return true;
 }
 
-/* The socket takes more: send it, then resume the stream. */
+/* The socket accepts more: send it, then resume the stream. */
 static void on_client_writable(struct relay_client *c)
 {
     if (flush_to_client(c) && buf_len(&c->out) <= OUT_MAX / 2 && c->stream && vsock_held(c->stream))
@@ -285,8 +285,8 @@ static void on_client_writable(struct relay_client *c)
 
 /* --- client to guest ------------------------------------------------------------------------ */
 
-/* What the stream holds for it is discarded, which may uncover that its command has ended: c may be
- * gone afterwards. */
+/* What the stream buffers for it is discarded, which may reveal that its command has ended: c may
+ * be gone afterwards. */
 static void client_detach(struct relay_client *c)
 {
     c->detached = true;
@@ -326,7 +326,7 @@ static bool forward_frames(struct relay_client *c)
         buf_consume(&c->in, took);
         c->forward -= (uint32_t)took;
         if (took < n)
-            return true; /* on_writable() goes on */
+            return true; /* on_writable() continues */
     }
     return true;
 }
@@ -379,7 +379,7 @@ static void stream_over(struct relay_client *c)
         client_finish(c);
         return;
     }
-    /* The guest turned it away. Its request was never sent, so it may be repeated. */
+    /* The guest rejected it. Its request was never sent, so it may be repeated. */
     (void)snprintf(text, sizeof(text), "the guest accepts no more commands now (%u are running)",
                    c->relay->n_sessions - 1);
     client_refuse(c, PROTO_FAIL_STATE, c->relay->open ? text : going_down);
@@ -475,7 +475,7 @@ static void answer_info(struct relay_client *c)
     client_finish(c);
 }
 
-/* A session in the background; NULL. */
+/* A background session, or NULL. */
 static struct relay_client *find_background(struct relay *r, uint64_t id)
 {
     for (struct node *n = r->clients.next; n != &r->clients; n = n->next) {
@@ -486,7 +486,7 @@ static struct relay_client *find_background(struct relay *r, uint64_t id)
     return NULL;
 }
 
-/* Without an answer yet: when that session ends, or (id 0) only the stream's own end. */
+/* Does not reply yet: waits until that session ends, or (id 0) the stream itself. */
 static void begin_wait(struct relay_client *c, const struct proto_frame *f)
 {
     uint64_t id = proto_find_num(f, F_SESSION, 0);
@@ -500,7 +500,7 @@ static void begin_wait(struct relay_client *c, const struct proto_frame *f)
     buf_reset(&c->in);
 }
 
-/* c's connection becomes that of a session that has none. */
+/* Attaches c's connection to a session without one. */
 static void attach(struct relay_client *c, const struct proto_frame *f)
 {
     struct relay *r = c->relay;
@@ -650,8 +650,8 @@ static bool undecided(const struct relay_client *c)
     return c->state == CLIENT_HELLO || c->state == CLIENT_REQUEST;
 }
 
-/* As recv(), but -errno. One descriptor is kept for the request that it belongs to; all others are
- * closed. */
+/* Like recv(), but returns -errno. Keeps one descriptor for the request that it belongs to, and
+ * closes all others. */
 static ssize_t client_receive(struct relay_client *c, uint8_t *to, size_t n)
 {
     int fd = -1;
@@ -668,7 +668,7 @@ static void on_client(struct loop_src *src, uint32_t events)
     if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
         uint8_t *to = buf_reserve(&c->in, READ_CHUNK);
         ssize_t k = to ? client_receive(c, to, READ_CHUNK) : -ENOMEM;
-        /* It hung up; or there is no memory for what it says, and there may never be. */
+        /* It hung up; or there is no memory for its data, and there may never be. */
         if (k == 0 || (k < 0 && k != -EAGAIN)) {
             client_lost(c);
             return;
@@ -724,7 +724,8 @@ static struct relay_client *client_new(struct relay *r, int fd)
     c->sent_fd = -1;
     c->since_ns = now_ns();
     c->src = (struct loop_src){.fd = fd, .fn = on_client};
-    /* One EXEC may be as large as the protocol allows; a running session is paused far below. */
+    /* One EXEC may be as large as the protocol allows; a running session is paused far below
+     * that. */
     buf_init(&c->in, PROTO_HDR_LEN + PROTO_MSG_MAX + READ_CHUNK);
     buf_init(&c->out, OUT_MAX + PROTO_DATA_MAX);
     buf_init(&c->hello, 256);
@@ -783,7 +784,7 @@ void relay_end(struct relay *r)
     r->open = r->listening = false;
     loop_del(r->loop, &r->listener);
     loop_timer_off(r->loop, &r->watch);
-    /* From here on nobody can connect; clients that connected before are refused. */
+    /* From here on, no client can connect; clients that connected before are refused. */
     (void)shutdown(listen_fd, SHUT_RDWR);
     int fd;
     while ((fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)

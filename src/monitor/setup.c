@@ -66,7 +66,7 @@ static int add_network(struct engine_params *ep, struct monitor *m,
     return r;
 }
 
-/* On the I/O thread, which has no disks to wait for when the root is a share, and can make no
+/* On the I/O thread, which has no disks to wait for if the root is a share, and cannot create
  * sockets. */
 static int add_tap(struct engine_params *ep, struct monitor *m, struct err *e)
 {
@@ -101,7 +101,7 @@ static int add_devices(struct engine_params *ep, struct monitor *m,
         return err_sys(e, -r, "cannot create devices");
     add_device(ep, (struct engine_device){m->vsock, &m->loop});
     add_device(ep, (struct engine_device){rng, &m->loop});
-    if (balloon) /* giving memory back takes the host a moment */
+    if (balloon) /* returning memory takes the host a moment */
         add_device(ep, (struct engine_device){balloon, &m->io_loop});
     if ((r = add_network(ep, m, h, e)) < 0 || (r = add_tap(ep, m, e)) < 0)
         return r;
@@ -183,7 +183,7 @@ static int watch_signals(struct monitor *m, const struct monitor_handlers *h, st
     return r < 0 ? err_sys(e, -r, "cannot watch signals") : 0;
 }
 
-/* What they say is that they are ready, and for the launcher; here only their end counts. */
+/* They only report readiness, to the launcher; here, only their end matters. */
 static int watch_shares(struct monitor *m, const struct monitor_handlers *h, struct err *e)
 {
     int r = 0;
@@ -194,7 +194,7 @@ static int watch_shares(struct monitor *m, const struct monitor_handlers *h, str
     return r < 0 ? err_sys(e, -r, "cannot watch its mounts") : 0;
 }
 
-/* What it says is for the network's thread; here only its end counts. */
+/* Its messages are for the network's thread; here, only its end matters. */
 static int watch_interceptor(struct monitor *m, const struct monitor_handlers *h, struct err *e)
 {
     m->interceptor = (struct loop_src){.fd = m->p->intercept_fd, .fn = h->intercept_lost};
@@ -226,8 +226,8 @@ static int start_io_thread(struct monitor *m, struct err *e)
     return r < 0 ? err_sys(e, -r, "cannot install the system call filter of the I/O thread") : 0;
 }
 
-/* When a descriptor table that two threads share has to grow, the host's kernel waits until no CPU
- * can still be using the old one: 10 ms and more, in the middle of a boot. So it gets its full size
+/* When a descriptor table shared by two threads has to grow, the host's kernel waits until no CPU
+ * can still be using the old one: 10 ms or more, in the middle of a boot. So it gets its full size
  * while there is one thread. */
 static void reserve_files(int any_fd)
 {
@@ -240,7 +240,7 @@ static void reserve_files(int any_fd)
 
 static int close_jail(struct monitor *m, struct err *e)
 {
-    /* What a compromised monitor could still use up. Guest memory is mapped shared, so it does not
+    /* Limits what a compromised monitor could use up. Guest memory is mapped shared, so it does not
      * count as data. */
     const struct jail_limit limits[] = {
         {RLIMIT_CORE, 0},
@@ -256,15 +256,15 @@ static int close_jail(struct monitor *m, struct err *e)
         return r;
     if (m->net.net && (r = net_thread_start(m->net.net, e)) < 0)
         return r;
-    /* The guest runs from here on, but nothing that it says is read before this thread is behind
-     * its filter, too. */
+    /* The guest runs from here on, but nothing from it is read before this thread has installed its
+     * filter, too. */
     if (m->p->engine->run && (r = m->p->engine->run(m->engine, e)) < 0)
         return r;
     r = seccomp_enter(monitor_has_pod(m) ? SECCOMP_MONITOR_POD : SECCOMP_MONITOR);
     return r < 0 ? err_sys(e, -r, "cannot install the system call filter") : 0;
 }
 
-/* Before the engine starts: what it starts may be signaled only by those who are confined, too. */
+/* Before the engine starts: what it starts may only be signaled by confined processes. */
 static int enter_reduced(const struct monitor *m, struct err *e)
 {
     /* Where files can be opened, the C library looks for the time zone, with calls of its own, when

@@ -72,7 +72,8 @@ static void report_end(struct monitor *m)
     monitor_send_report(m, ECHILD, m->why, hint);
 }
 
-/* With what the engine's own processes used; a guest that runs in this one is in its time. */
+/* Includes what the engine's own processes used; a guest that runs in this process is part of its
+ * time. */
 static void count_used(struct monitor *m)
 {
     struct sandbox_used *u = &m->state.used;
@@ -91,7 +92,7 @@ static void count_used(struct monitor *m)
 void monitor_end(struct monitor *m)
 {
     bool awaited = m->phase == BOOTING || m->control.sealing;
-    m->phase = DRAINING; /* sessions that end below do not stop it once more */
+    m->phase = DRAINING; /* sessions that end below do not stop it again */
     exec_log_printf(&m->system_log, "%s: %s", m->crashed ? "crashed" : "stopped", m->why);
     exec_log_flush(&m->system_log); /* before the state: `msb logs` may follow it at once */
     exec_log_flush(&m->log);

@@ -1,4 +1,4 @@
-/* What a pod's containers bring along: the monitor hands it on to the share that has a place for it. */
+/* File trees of a pod's containers: the monitor passes them on to the share that holds them. */
 #include "monitor/internal.h"
 #include "util/cleanup.h"
 #include "util/sock.h"

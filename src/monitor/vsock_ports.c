@@ -24,7 +24,7 @@ struct vsock_conn {
     bool host_eof;  /* ... or has reached its end */
     bool told_eof;  /* ... and the guest was told */
     bool guest_eof; /* the guest will send no more */
-    bool deaf;      /* the host's server reads no more */
+    bool deaf;      /* the host's server has stopped reading */
 };
 
 static void conn_free(struct vsock_conn *c)
@@ -41,7 +41,7 @@ static void conn_free(struct vsock_conn *c)
     free(c);
 }
 
-/* Ends both sides: in order, or with a reset for the guest. */
+/* Ends both sides: cleanly, or with a reset for the guest. */
 static void conn_finish(struct vsock_conn *c, bool reset)
 {
     struct vsock_stream *s = c->stream;
@@ -65,7 +65,7 @@ static void make_ready(struct vsock_conn *c)
 
 /* --- from the host to the guest -------------------------------------------------------------- */
 
-/* Sends what the guest has not taken yet. True when nothing is left of it. */
+/* Sends what the guest has not taken yet. True if nothing is left. */
 static bool conn_flush(struct vsock_conn *c)
 {
     if (buf_len(&c->out) > 0)
@@ -81,7 +81,7 @@ static bool conn_pump(struct vsock_conn *c)
 {
     struct vsock_ports *p = c->p;
     if (!conn_flush(c))
-        return true; /* on_writable() goes on */
+        return true; /* on_writable() continues */
     if (c->readable && !c->host_eof) {
         ssize_t k = recv(c->src.fd, p->chunk, sizeof(p->chunk), MSG_DONTWAIT);
         if (k < 0 && errno != EAGAIN && errno != EINTR) {
@@ -112,7 +112,7 @@ static bool conn_pump(struct vsock_conn *c)
 static void on_work(struct loop_timer *t)
 {
     struct vsock_ports *p = CONTAINER_OF(t, struct vsock_ports, work);
-    struct node turn; /* those that are ready now; one that has more to do comes after them */
+    struct node turn; /* those that are ready now; one with more to do is queued after them */
     loop_timer_off(p->loop, t);
     node_init(&turn);
     while (node_linked(&p->ready)) {
