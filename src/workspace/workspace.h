@@ -3,7 +3,7 @@
  *
  *     $MSB_HOME/workspaces/NAME/workspace.json      when it was created
  *                               data/               its contents
- *                               data.conflict-DATE/ conflicts found by a sync (workspace/snapshot.h)
+ *                               data.conflict-DATE/ conflicts of a sync (workspace/snapshot.h)
  */
 #pragma once
 
