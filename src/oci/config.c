@@ -75,8 +75,8 @@ int refuse_namespace(const char *type, const char *path, const char *why, struct
                    path, why);
 }
 
-/* A guest has pid, mount, cgroup and user namespaces of its own: to share those of another process
- * with it is impossible, unless that is in the same guest (pod_find()). */
+/* A guest has its own pid, mount, cgroup and user namespaces: it cannot share those of another
+ * process, unless that is in the same guest (pod_find()). */
 static int read_namespace(struct container_config *c, const json_t *n, struct err *e)
 {
     static const char *const known[OCI_NS_MAX] = {"network", "ipc", "uts"};
@@ -88,7 +88,7 @@ static int read_namespace(struct container_config *c, const json_t *n, struct er
     if (path && path[0] != '/')
         return err_set(e, EINVAL, "linux.namespaces: the path '%.128s' is not absolute", path);
     int i = WORD_FIND(known, type);
-    /* The caller's own is as good as none: a guest at the node's interface would cut off the node. */
+    /* The caller's own counts as none: a guest at the node's interface would cut off the node. */
     if (i >= 0 && path && is_same_file(path, own[i]))
         return 0;
     if (i >= 0) {
@@ -186,7 +186,7 @@ int container_config_read(struct container_config *c, const char *bundle, const 
         return -e->code;
     if (!(c->spec.name = strdup(id)))
         return err_oom(e);
-    c->spec.in_pod = true; /* perhaps */
+    c->spec.in_pod = true; /* possibly */
     int r = check_version(c->j, e);
     if (r == 0)
         r = read_root(c, e);
@@ -205,8 +205,8 @@ int container_config_read(struct container_config *c, const char *bundle, const 
     return r < 0 ? r : container_config_read_annotations(c, e);
 }
 
-/* What restricts a pod's first container is for its own command (process.h): the others have more, or
- * less. */
+/* The restrictions of a pod's first container apply to its own command (process.h): the others have
+ * more, or fewer. */
 static int make_pod(struct container_config *c, struct err *e)
 {
     struct spec_security *s = &c->spec.security;

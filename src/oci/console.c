@@ -11,7 +11,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* Bytes go through as they are: the terminal that acts on them is the guest's. */
+/* Bytes pass through unchanged: the guest's terminal acts on them. */
 static int make_raw(int fd)
 {
     struct termios t;
@@ -35,7 +35,7 @@ int console_take(const char *socket_path, unsigned rows, unsigned cols, struct e
     AUTO_CLOSE int slave = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
     if (slave < 0 || make_raw(slave) < 0 || (rows && cols && ioctl(slave, TIOCSWINSZ, &size) < 0))
         return err_sys(e, errno, "cannot set up the terminal %s", name);
-    /* The name, as runc sends it: some callers read it. */
+    /* Sends the name, as runc does: some callers read it. */
     ssize_t n = sock_send_with_fd(sock, name, strlen(name), master);
     if (n < 0)
         return err_sys(e, (int)-n, "cannot send the terminal over %s", socket_path);

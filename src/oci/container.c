@@ -54,7 +54,7 @@ static int run_hooks(const struct oci_container *c, const char *kind, enum oci_s
     return state ? hooks_run(json_object_get(c->j, "hooks"), kind, state, e) : err_oom(e);
 }
 
-/* It is too late to fail. One that never had a process had no other hooks either. */
+/* It is too late to fail. A container that never had a process ran no other hooks either. */
 static void run_poststop(const struct oci_runtime *rt, const struct oci_container *c)
 {
     struct err why = {0};
@@ -77,8 +77,8 @@ static int await_guest(struct oci_container *c, bool in_pod, int sock, struct er
     return r == 0 && in_pod ? save_number(c, number, e) : r;
 }
 
-/* The container's process has its namespaces: whatever connects them is run now, before the guest
- * looks at its network. */
+/* The container's process has its namespaces: whatever connects them runs now, before the guest
+ * examines its network. */
 static int complete(struct oci_container *c, const char *pid_file, bool in_pod, int sock,
                     struct err *e)
 {
@@ -98,7 +98,7 @@ static int complete(struct oci_container *c, const char *pid_file, bool in_pod, 
     return r;
 }
 
-/* Orphans of the booter become ours, and our caller's when we end. */
+/* Orphans of the booter become our children, and our caller's when we end. */
 static int spawn_booter(const struct oci_init *in, int *ret_sock, pid_t *ret_pid, struct err *e)
 {
     AUTO_CLOSE int here = -1, there = -1;
@@ -165,7 +165,8 @@ static int check_terminal(const struct oci_create *o, const struct container_con
     return 0;
 }
 
-/* Its guest may still be writing what it has in memory: that ends by itself, or is ended. */
+/* Its guest may still be writing back what it has in memory: that ends by itself, or is
+ * terminated. */
 static int remove_sandbox(const struct oci_runtime *rt, const char *id, struct err *e)
 {
     struct err none = {0};
@@ -189,7 +190,7 @@ static int settle_config(const struct oci_runtime *rt, struct container_config *
     return container_config_settle(c, in_pod, e);
 }
 
-/* All that can be known before anything is made. */
+/* Reads all that can be known before anything is created. */
 static int read_config(const struct oci_runtime *rt, const struct oci_create *o,
                        struct container_config *c, char **pod, struct err *e)
 {
@@ -205,7 +206,7 @@ static int read_config(const struct oci_runtime *rt, const struct oci_create *o,
                                         &(struct create_options){.said = c->said}, e);
 }
 
-/* Removes all of the container but its process. */
+/* Removes everything of the container except its process. */
 static int remove_guest(const struct oci_runtime *rt, const char *id, const char *pod,
                         const char *netns, struct err *e)
 {
@@ -328,7 +329,7 @@ int oci_start(const struct oci_runtime *rt, const char *id, struct err *e)
             r = init_start_command(&c, e);
     }
     if (r == 0 && run_hooks(&c, "poststart", OCI_RUNNING, &why) < 0)
-        oci_log_error(rt->g, &why); /* the specification has it go on */
+        oci_log_error(rt->g, &why); /* the specification says to continue */
     return r;
 }
 

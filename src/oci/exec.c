@@ -36,7 +36,7 @@ static void on_started(void *ctx)
     close_fd(&x->report);
 }
 
-/* With the stdio that it has. The exit code, or -errno when it did not start. */
+/* Runs it with the current stdio. Returns the exit code, or -errno if it did not start. */
 static int run_session(struct exec *x, struct err *e)
 {
     struct session_result res;

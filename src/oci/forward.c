@@ -41,8 +41,8 @@ static int bpf(enum bpf_cmd cmd, union bpf_attr *a)
 #define SET(d, value) INSN(BPF_ALU64 | BPF_MOV | BPF_K, d, 0, 0, value)
 #define CALL(function) INSN(BPF_JMP | BPF_CALL, 0, 0, 0, function)
 
-/* TCP to 127.0.0.0/8 goes to the socket with key V4 of the map, to ::1 to that with V6; the rest is
- * looked up as ever. */
+/* TCP to 127.0.0.0/8 goes to the socket with key V4 in the map, to ::1 to the one with V6; all else
+ * is looked up as usual. */
 static int load_program(int map)
 {
     const struct bpf_insn code[] = {
@@ -142,7 +142,7 @@ static int listen_on(int family)
 
 static void __attribute__((noreturn)) carry(int agent, int conn)
 {
-    struct sockaddr_in6 at = {0}; /* the port is at the same place in both */
+    struct sockaddr_in6 at = {0}; /* the port is at the same offset in both */
     socklen_t len = sizeof(at);
     struct session_result res;
     struct err e = {0};

@@ -46,7 +46,7 @@ static bool is_common(const char *dir)
     return statfs(dir, &fs) == 0 && (unsigned long)fs.f_type == CGROUP2_SUPER_MAGIC;
 }
 
-/* The directory of the list that has this file. */
+/* The directory in the list that has this file. */
 static const char *with_file(const json_t *groups, const char *file)
 {
     char path[PATH_MAX];
@@ -85,7 +85,8 @@ bool group_is_frozen(const json_t *groups)
     return dir && get(dir, "cgroup.freeze", text, sizeof(text)) && strcmp(text, "1") == 0;
 }
 
-/* Whether the group is frozen, by itself or by one above it: a process that enters it is frozen, too. */
+/* Whether the group is frozen, itself or by a parent: a process that enters it would be frozen,
+ * too. */
 static bool nobody_moves(const json_t *groups)
 {
     const char *dir = with_file(groups, "cgroup.freeze");
@@ -94,7 +95,7 @@ static bool nobody_moves(const json_t *groups)
 
 /* --- making ---------------------------------------------------------------------------------- */
 
-/* A CPU set of the old hierarchies starts empty, and nothing can run in it. */
+/* A CPU set in the old hierarchies starts empty, so nothing can run in it. */
 static void inherit(const char *dir, const char *file)
 {
     char above[PATH_MAX], value[VALUE_MAX];
@@ -124,7 +125,7 @@ static int make_path(const char *group)
         size_t end = at + 1 + strcspn(dir + at + 1, "/");
         char c = dir[end];
         dir[at] = '\0';
-        if (common) /* its children get what there is; what is missing shows when it is limited */
+        if (common) /* its children get what is available; a limit notices what is missing */
             for (const char *const *k =
                      (const char *const[]){"+cpu", "+memory", "+pids", "+cpuset", "+io", NULL};
                  *k; k++)
@@ -332,7 +333,7 @@ static int limit(const json_t *groups, const char *v1, const char *v2, const cha
     const char *file = common ? v2 : v1;
     const char *dir = file ? with_file(groups, file) : NULL;
     bool lifted = strncmp(text, "max", 3) == 0;
-    if (!file || (!dir && lifted)) /* what is not there limits nothing */
+    if (!file || (!dir && lifted)) /* what does not exist limits nothing */
         return 0;
     int r = dir ? cgroup_write(dir, file, lifted && !common ? "-1" : text) : -ENOENT;
     if (r == 0)
@@ -413,7 +414,7 @@ int group_limit(const json_t *groups, const json_t *resources, bool own, struct 
     double memory, low;
     const json_t *m = json_object_get(resources, "memory");
     int r = limit_cpu(groups, json_object_get(resources, "cpu"), e);
-    /* The guest is that small, group or not. */
+    /* The guest is that small with or without a group. */
     bool group = own ? with_file(groups, "memory.max") || with_file(groups, "memory.limit_in_bytes")
                      : json_array_size(groups) > 0;
     if (r == 0 && number(m, "limit", &memory) && group)
@@ -434,7 +435,7 @@ uint64_t group_memory_above(const char *path, bool systemd)
     (void)snprintf(dir, sizeof(dir), "%s%s", common ? GROUP_ROOT : GROUP_ROOT "/memory", above);
     if (!*above || !get(dir, common ? "memory.max" : "memory.limit_in_bytes", text, sizeof(text)))
         return 0;
-    uint64_t most = strtoull(text, NULL, 10); /* "max" is 0; the old way to say it is large */
+    uint64_t most = strtoull(text, NULL, 10); /* "max" is 0; cgroup v1 has a large number instead */
     return most < 1ULL << 50 ? most : 0;
 }
 
@@ -451,9 +452,8 @@ pid_t group_fork(const json_t *groups, bool *inside)
     return pid;
 }
 
-/* A whole process is moved when all that was reading on the host has ended (an RCU grace period, some
- * 10 ms), and meanwhile nothing there can fork; a thread that moves itself waits for nobody. Only v1
- * can move a thread alone. */
+/* Moving a whole process waits for an RCU grace period (some 10 ms), during which nothing on the
+ * host can fork; a thread that moves itself does not wait. Only v1 can move a single thread. */
 int group_enter(const json_t *groups, struct err *e)
 {
     for (size_t i = 0; i < json_array_size(groups); i++) {
@@ -488,7 +488,7 @@ int group_freeze(const json_t *groups, bool freeze, struct err *e)
 
 /* --- usage ----------------------------------------------------------------------------------- */
 
-/* "4096" or "usage_usec 4096"; what has no limit ("max") has no number. */
+/* "4096" or "usage_usec 4096"; without a limit ("max"), there is no number. */
 static json_t *read_usage(const json_t *groups, const char *file, int factor)
 {
     char text[VALUE_MAX];

@@ -19,7 +19,7 @@
 
 enum { HOOKS_MAX = 64, TIMEOUT_MAX_S = 3600 };
 
-/* One that does not read it is not in its way. */
+/* Hooks that do not read it do not block. */
 static int make_stdin(const json_t *state)
 {
     AUTO_FREE char *text = json_dumps(state, JSON_COMPACT);

@@ -32,7 +32,7 @@
 
 enum {
     START_BACKLOG = 4,
-    EXIT_KILLED = 137, /* as if by SIGKILL, which is how a guest that dies ends its commands */
+    EXIT_KILLED = 137, /* as if by SIGKILL, which is how a dying guest ends its commands */
     END_WAIT_MS = 10000,
 };
 
@@ -75,7 +75,7 @@ static int enter_namespaces(struct oci_namespaces *ns, struct err *e)
         if (!ns->wanted[i])
             continue;
         if (!ns->path[i]) {
-            /* Nothing of it is needed but that it is there, for others to join. */
+            /* It only has to exist, for others to join. */
             ns->entered[i] = unshare(flag[i]) == 0;
             if (!ns->entered[i] && errno != EPERM)
                 return err_sys(e, errno, "cannot create the container's namespaces");
@@ -104,14 +104,14 @@ static int open_sandbox(const struct oci_init *in)
 struct life {
     const struct oci_init *in;
     bool own_mounts;
-    int root;                   /* the container's, as the host has it, */
+    int root;                   /* the container's, as seen on the host, */
     int trees[SPEC_MOUNTS_MAX]; /* ... and what is still to be mounted there */
     int monitor;                /* pidfd */
     int leash, listener;
     int agent;       /* agent.sock, O_PATH */
     int fds;         /* /proc/self/fd, by which it can be connected to */
-    int starter;     /* the `start` that waits for an answer */
-    uint32_t number; /* in a pod's guest; 0: it has one of its own, or there is none */
+    int starter;     /* the `start` that waits for a reply */
+    uint32_t number; /* in a pod's guest; 0: it has its own guest, or none yet */
 };
 
 static int connect_agent(const struct life *l)
@@ -166,7 +166,7 @@ static int boot_guest(const struct oci_init *in, struct err *e)
     return r < 0 ? r : sandbox_create(&in->rt->store, &in->config->spec, &opt, NULL, e);
 }
 
-/* The monitor's number means nothing in the container's pid namespace: a descriptor does. */
+/* The monitor's PID is meaningless in the container's pid namespace; a descriptor is not. */
 static int boot(const struct oci_init *in, int init, struct err *e)
 {
     int r = in->pod ? 0 : boot_guest(in, e);
@@ -186,7 +186,7 @@ static int boot(const struct oci_init *in, int init, struct err *e)
     return err_set(e, ECHILD, "the container's process has ended");
 }
 
-/* Its files are what this process sees. */
+/* The container's files are what this process sees. */
 static int enter_pod(struct life *l, int dir, struct err *e)
 {
     const struct container_config *c = l->in->config;
@@ -201,8 +201,8 @@ static int enter_pod(struct life *l, int dir, struct err *e)
                     : process_find_command(&c->process, sock, l->in->container->id, e);
 }
 
-/* While the guest boots: what is needed of the host is opened, and it is left behind; in a pod it is still
- * needed. */
+/* While the guest boots: opens what is needed from the host and leaves the host's files behind; in
+ * a pod, they are still needed. */
 static int prepare_life(struct life *l, struct err *e)
 {
     const struct oci_init *in = l->in;
@@ -217,7 +217,7 @@ static int prepare_life(struct life *l, struct err *e)
     return l->root < 0 ? l->root : in->pod ? 0 : view_enter(l->root, e);
 }
 
-/* The guest is up: what is needed of it later is opened now, and everything else left behind. */
+/* The guest is up: opens what will be needed from it, and leaves everything else behind. */
 static int settle(struct life *l, struct err *e)
 {
     const struct oci_init *in = l->in;
@@ -240,7 +240,7 @@ static int settle(struct life *l, struct err *e)
 
 static void __attribute__((noreturn)) end_with(const struct life *l, int code)
 {
-    /* What it wrote is on the host then. */
+    /* By then, what it wrote is on the host. */
     if (l->number) {
         pod_leave(l->leash);
         _exit(code);
@@ -261,7 +261,7 @@ static int watch_ends(void)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* Until `start` comes, or the guest ends. */
+/* Waits until `start` connects, or the guest ends. */
 static void await_start(struct life *l)
 {
     struct signalfd_siginfo si;
@@ -365,7 +365,7 @@ init_main(const struct oci_init *in, bool own_mounts, int sock, int booter)
     while (r == 0 && poll(&up, 1, -1) < 0)
         ;
     l.monitor = r < 0 ? r : sock_recv_fd(booter);
-    if (r == 0 && l.monitor < 0) /* who boots has said why */
+    if (r == 0 && l.monitor < 0) /* the booter has reported why */
         _exit(1);
     (void)close(booter);
     if (r == 0)
@@ -427,7 +427,7 @@ void booter_main(const struct oci_init *in, bool in_group, int sock)
     if (r == 0)
         r = boot(in, init, &e);
     if (r < 0)
-        report_send(sock, 0, &e); /* the other one ends when it sees our end */
+        report_send(sock, 0, &e); /* the other one ends when our end is closed */
     _exit(r < 0);
 }
 

@@ -55,8 +55,8 @@ static int read_number(const char *s, const char *key, int base, uint32_t most, 
     return 0;
 }
 
-/* Others (relatime, rprivate, tmpcopyup, ...) change nothing that a guest could see
- * of the host, or are what it gets anyway. */
+/* Others (relatime, rprivate, tmpcopyup, ...) change nothing that a guest could see, or are what it
+ * gets anyway. */
 static int read_options(const json_t *m, const char *where, struct mount_options *o, struct err *e)
 {
     const json_t *v;
@@ -85,7 +85,7 @@ static int read_options(const json_t *m, const char *where, struct mount_options
 
 /* --- kinds ----------------------------------------------------------------------------------- */
 
-/* Shared memory is the guest's own: two kernels cannot share pages of a file they both map. */
+/* Shared memory is the guest's own: two kernels cannot share pages of a file that both map. */
 static bool is_shared_memory(const char *where, const char *source, uint64_t *size)
 {
     struct statfs fs;
@@ -127,7 +127,7 @@ static int add_bind(struct container_config *c, const json_t *m, const char *whe
     return spec_add_mount(&c->spec, &to, e);
 }
 
-/* File systems that the guest makes for itself, at the place where it has them. */
+/* File systems that the guest mounts by itself, where it mounts them. */
 static bool is_given(const char *type, const char *where)
 {
     static const struct {
@@ -203,7 +203,7 @@ static double annotated(const struct container_config *c, const char *key)
     return v ? strtod(v, NULL) : 0;
 }
 
-/* What a pod's containers may use together, if its caller knows. */
+/* What a pod's containers may use in total, if its caller knows. */
 static void read_pod_size(struct container_config *c)
 {
     double memory = annotated(c, "io.kubernetes.cri.sandbox-memory") / MIB;
@@ -217,7 +217,7 @@ static void read_pod_size(struct container_config *c)
         c->spec.cpus = MAX(1, (double)(int)((quota + period - 1) / period));
 }
 
-/* Podman's is known by its command: it does nothing but hold the namespaces for the others. */
+/* Podman's is recognized by its command, which only holds the namespaces for the others. */
 void container_config_read_pod(struct container_config *c)
 {
     static const struct {
@@ -262,7 +262,7 @@ static int set_memory(struct container_config *c, const char *value)
     return 0;
 }
 
-/* One with a slash has the prefix of a domain, which may be called msb.example. */
+/* With a slash, the prefix is a domain, which may be something like msb.example. */
 static bool is_ours(const char *key)
 {
     return strncmp(key, "msb.", 4) == 0 && !strchr(key, '/');

@@ -27,18 +27,18 @@
 #include <unistd.h>
 
 #define TAP_NAME "msb0"
-/* The namespace's own address towards its guest: link-local, so it is no other host's. */
+/* The namespace's own address toward its guest: link-local, so no other host has it. */
 #define HERE_ADDRESS "169.254.77.77"
 
 enum {
     MESSAGES_MAX = 64 * 1024, /* thousands of routes have no place in a guest's start */
     REQUEST_MAX = 512,
     ANSWER_MAX = 64 * 1024,
-    SEND_MAX = 1 << 20, /* bytes of a guest that the host's kernel holds */
+    SEND_MAX = 1 << 20, /* bytes from a guest that the host's kernel buffers */
     KEYS_MAX = 2,
     FIRST_PRIORITY = 1, /* of filters */
     LAST_PRIORITY = 2,
-    TRIES = 50, /* 2 ms apart: a device is there until its last holder has ended */
+    TRIES = 50, /* 2 ms apart: a device exists until its last holder has ended */
     PAUSE_NS = 2000000,
 };
 
@@ -73,7 +73,7 @@ static void put_attr(struct request *q, uint16_t type, const void *p, size_t n)
     put(q, p, n);
 }
 
-/* What follows is inside, up to nest_end(). */
+/* Begins a nested attribute, which contains everything up to nest_end(). */
 static size_t nest(struct request *q, uint16_t type)
 {
     size_t at = NLMSG_ALIGN(q->h.nlmsg_len);
@@ -102,7 +102,7 @@ static int ask(int fd, const struct request *q)
     return n < 0 ? -errno : !NLMSG_OK(h, (size_t)n) ? -EBADMSG : answer_code(h);
 }
 
-/* What follows `used` bytes at p, rounded up; *left shrinks by as much. (The headers' own macros
+/* What follows `used` bytes (rounded up) at p; *left shrinks accordingly. (The headers' own macros
  * let *left wrap around, and clang warns of their casts.) */
 static const void *following(const void *p, size_t used, size_t *left)
 {
@@ -111,7 +111,7 @@ static const void *following(const void *p, size_t used, size_t *left)
     return (const uint8_t *)p + step;
 }
 
-/* Calls fn for each thing of a kind that the kernel has; a result other than 0 ends it. */
+/* Calls fn for each of the kernel's objects of a type; a result other than 0 stops it. */
 static int list(int fd, uint16_t type, int (*fn)(const struct nlmsghdr *h, void *ctx), void *ctx)
 {
     struct request q;
@@ -130,7 +130,7 @@ static int list(int fd, uint16_t type, int (*fn)(const struct nlmsghdr *h, void 
              h = following(h, h->nlmsg_len, &left)) {
             if (h->nlmsg_type == NLMSG_DONE || h->nlmsg_type == NLMSG_ERROR)
                 return r ? r : answer_code(h);
-            if (r == 0) /* the rest is read all the same */
+            if (r == 0) /* the rest is still read */
                 r = fn(h, ctx);
         }
     }
@@ -153,11 +153,11 @@ struct interface {
     char name[IFNAMSIZ];
     uint8_t mac[6];
     uint32_t mtu;
-    bool served;   /* by a process of the user's (slirp4netns), not by a node */
-    uint32_t ipv4; /* its first address, if it is; 0: none */
+    bool served;   /* by one of the user's processes (slirp4netns), not by a node */
+    uint32_t ipv4; /* its first address, if served; 0: none */
 };
 
-/* "tun" is also what a TAP device is. */
+/* TAP devices are also of kind "tun". */
 static bool is_tun(const struct nlmsghdr *h)
 {
     const struct rtattr *info = attr(h, sizeof(struct ifinfomsg), IFLA_LINKINFO);
@@ -187,7 +187,7 @@ static int look_at_link(const struct nlmsghdr *h, void *ctx)
     return 1;
 }
 
-/* What the guest is to be told, with the interface's number left open. */
+/* What the guest will be told, with the interface's number left open. */
 struct copy {
     struct buf *to;
     int index;
@@ -215,7 +215,7 @@ static int keep_address(const struct nlmsghdr *h, void *ctx)
     return (int)a->ifa_index == c->index ? keep(c, h, at) : 0;
 }
 
-/* Keeps all routes but those that the guest's kernel will derive from addresses, too. */
+/* Keeps all routes except those that the guest's kernel will also derive from addresses. */
 static int keep_route(const struct nlmsghdr *h, void *ctx)
 {
     const struct copy *c = ctx;
@@ -227,11 +227,11 @@ static int keep_route(const struct nlmsghdr *h, void *ctx)
     if (index != c->index || m->rtm_table != RT_TABLE_MAIN || m->rtm_type != RTN_UNICAST ||
         m->rtm_protocol == RTPROT_KERNEL || (m->rtm_family != AF_INET && m->rtm_family != AF_INET6))
         return 0;
-    m->rtm_flags &= RTNH_F_ONLINK; /* the others are the kernel's to say */
+    m->rtm_flags &= RTNH_F_ONLINK; /* the others are up to the kernel */
     return keep(c, h, (size_t)((const char *)RTA_DATA(oif) - (const char *)h));
 }
 
-/* Keeps the permanent neighbors only. */
+/* Keeps only permanent neighbors. */
 static int keep_neighbor(const struct nlmsghdr *h, void *ctx)
 {
     const struct copy *c = ctx;
@@ -282,7 +282,7 @@ static int set_up(int fd, int index, uint32_t mtu)
     put_attr(&q, IFLA_INET6_ADDR_GEN_MODE, &none, sizeof(none));
     nest_end(&q, inet6);
     nest_end(&q, spec);
-    (void)ask(fd, &q); /* a host without IPv6 has none to give */
+    (void)ask(fd, &q); /* a host without IPv6 has nothing to disable */
     i.ifi_flags = i.ifi_change = IFF_UP;
     begin(&q, RTM_NEWLINK, 0, &i, sizeof(i));
     put_attr(&q, IFLA_MTU, &mtu, sizeof(mtu));
@@ -300,8 +300,8 @@ static int change_ingress(int fd, int index, bool add)
     return ask(fd, &q);
 }
 
-/* A filter for what comes in at a device: `keys` of u32, and a device that all of it goes to, or 0:
- * it is for this namespace's own stack. */
+/* Adds a filter for a device's incoming traffic: u32 `keys`, and the device to which it is
+ * redirected, or 0: this namespace's own stack gets it. */
 static int filter(int fd, int from, uint32_t priority, const struct tc_u32_key *keys, uint8_t n,
                   int to)
 {
@@ -332,8 +332,8 @@ static int filter(int fd, int from, uint32_t priority, const struct tc_u32_key *
     return ask(fd, &q);
 }
 
-/* Whatever comes in at one leaves at the other: every frame (a u32 key with an empty mask), before
- * this namespace's own stack sees it. */
+/* Redirects everything that arrives at one to the other: every frame (a u32 key with an empty
+ * mask), before this namespace's own stack sees it. */
 static int redirect(int fd, int from, int to)
 {
     const struct tc_u32_key all = {0};
@@ -344,8 +344,9 @@ static int redirect(int fd, int from, int to)
 /* --- published ports ------------------------------------------------------------------------- */
 
 /* Where a process serves the interface, another one (Podman's rootlessport) connects to published
- * ports from inside of the namespace, at the interface's own address, which would be delivered right
- * here. So that address leads to the TAP device, and what the guest answers is not redirected. */
+ * ports from inside the namespace, at the interface's own address, which would be delivered
+ * locally. So that address is routed to the TAP device, and the guest's replies are not
+ * redirected. */
 
 static void put_address(struct request *q, uint16_t type, uint32_t address)
 {
@@ -381,7 +382,7 @@ static int own_address(int fd, const struct interface *i, bool own)
     return ask(fd, &q);
 }
 
-/* A route to one address of a device's link. The place of the device's number is *at. */
+/* A route to one address of a device's link. *at is the offset of the device's number. */
 static void link_route(struct request *q, uint32_t to, uint32_t from, int device, size_t *at)
 {
     const struct rtmsg m = {.rtm_family = AF_INET,
@@ -398,7 +399,7 @@ static void link_route(struct request *q, uint32_t to, uint32_t from, int device
     *at = q->h.nlmsg_len - sizeof(device);
 }
 
-/* Where its guest finds this namespace. */
+/* Tells the guest where to find this namespace. */
 static int tell_guest(struct buf *messages, uint32_t here, const uint8_t mac[6])
 {
     struct request q;
@@ -413,7 +414,7 @@ static int tell_guest(struct buf *messages, uint32_t here, const uint8_t mac[6])
     return r < 0 ? r : keep(&c, &q.h, at);
 }
 
-/* The guest speaks from an address that is this namespace's, too. */
+/* The guest sends from an address that is also this namespace's. */
 static int accept_own(int fd, int device)
 {
     struct request q;
@@ -455,7 +456,7 @@ static int reach_guest(int fd, const struct interface *i, int tap, const uint8_t
         r = tell_guest(messages, here, mac);
     if (r == 0)
         r = own_address(fd, i, false);
-    return r == -ESRCH ? 0 : r; /* left so by one that was not deleted */
+    return r == -ESRCH ? 0 : r; /* left by a container that was not deleted */
 }
 
 /* --- the whole ------------------------------------------------------------------------------- */
@@ -478,7 +479,7 @@ static int join(int fd, struct interface *i, int tap_fd, struct buf *messages, s
                 ? -errno
                 : reach_guest(fd, i, tap, (const uint8_t *)hw.ifr_hwaddr.sa_data, messages);
     if (r == 0) {
-        (void)change_ingress(fd, i->index, false); /* left by one that was not deleted */
+        (void)change_ingress(fd, i->index, false); /* left by a container that was not deleted */
         r = redirect(fd, i->index, tap);
     }
     if (r == 0)
@@ -539,7 +540,7 @@ static void release(const char *path)
         (void)own_address(fd, &i, true);
 }
 
-/* In a process of its own: the caller stays where it is. */
+/* In a separate process: the caller stays where it is. */
 void netns_release(const char *path)
 {
     pid_t pid = fork();

@@ -27,7 +27,7 @@ static bool is_pod(const struct oci_container *c)
     return json_is_true(json_object_get(c->j, "sandbox")) && c->status != OCI_STOPPED;
 }
 
-/* The pod's id if there is one of that name; NULL. */
+/* The pod's id if there is one with that name; else NULL. */
 static char *by_name(const struct oci_runtime *rt, const char *id)
 {
     AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
@@ -35,8 +35,8 @@ static char *by_name(const struct oci_runtime *rt, const char *id)
     return id && container_open(rt, id, &c, &ignored) == 0 && is_pod(&c) ? strdup(id) : NULL;
 }
 
-/* A container that joins the network of a pod (/proc/PID/ns/net) is in it, whatever its annotations
- * say. */
+/* A container that joins a pod's network (/proc/PID/ns/net) is in that pod, whatever its
+ * annotations say. */
 static char *by_network(const struct oci_runtime *rt, const char *path)
 {
     AUTO_STRLIST struct strlist ids = {0};
@@ -53,7 +53,7 @@ static char *by_network(const struct oci_runtime *rt, const char *path)
     return NULL;
 }
 
-/* Which of the pod's containers has the pid namespace that the new one is to join. */
+/* Finds the container in the pod whose pid namespace the new one will join. */
 static int find_pids(const struct oci_runtime *rt, const char *pod, struct container_config *c,
                      struct err *e)
 {
@@ -191,7 +191,7 @@ static int send_frame(int sock, uint16_t type, uint16_t tag, uint32_t value)
     return r < 0 ? r : send_all(sock, &b);
 }
 
-/* The next bytes of the guest's; 0 at the end, or when the time is over. */
+/* Receives the next bytes from the guest; 0 at the end, or when time is up. */
 static size_t receive(int sock, struct buf *in, uint64_t until)
 {
     uint8_t *to = buf_reserve(in, 4096);
@@ -223,8 +223,8 @@ static int await_started(int sock, uint32_t *number, struct err *e)
 
 /* --- containers ------------------------------------------------------------------------------ */
 
-/* The number of a container in its pod's guest; 0: it has a guest of its own. Without one it would be
- * taken for the pod's first container. */
+/* The number of a container in its pod's guest; 0: it has its own guest. Without a number, it would
+ * be taken for the pod's first container. */
 static int find_number(const struct oci_container *c, uint32_t *ret, struct err *e)
 {
     uint32_t number = (uint32_t)json_number_value(json_object_get(c->j, "number"));
@@ -300,7 +300,7 @@ static int write_setting(struct files *f, const char *path, const char *value, s
     return r < 0 ? r : files_wait(f, NULL, e);
 }
 
-/* Set through the guest's own agent: a container does not change its limits. */
+/* Set through the guest's main agent: a container cannot change its own limits. */
 int pod_set(const struct oci_runtime *rt, const struct oci_container *c,
             const struct strlist *settings, struct err *e)
 {

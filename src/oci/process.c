@@ -21,7 +21,7 @@ enum { JSON_FILE_MAX = 4 * 1024 * 1024, STRINGS_MAX = 65536 };
 
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-/* It may be a pipe, too. */
+/* It may also be a pipe. */
 struct source {
     int fd, error;
     size_t left;
@@ -36,7 +36,7 @@ static size_t read_piece(void *to, size_t n, void *ctx)
     return s->error ? (size_t)-1 : (size_t)k;
 }
 
-/* What is null counts as missing, as in programs that are written in Go. */
+/* Null counts as missing, as in programs written in Go. */
 static void drop_nulls(json_t *j)
 {
     const char *key;
@@ -81,7 +81,7 @@ json_t *oci_json_read(const char *path, struct err *e)
     return read_json(fd < 0 ? -errno : fd, path, e);
 }
 
-/* Whoever opens a pipe waits for a writer. */
+/* Opening a pipe would wait for a writer. */
 json_t *oci_config_read(int bundle, struct err *e)
 {
     struct stat st;
@@ -327,7 +327,7 @@ static int look_at(void *ctx, const char *path)
     if (r == -ENOENT || r == -ENOTDIR || r == -ELOOP || r == -EACCES)
         return 0;
     if (r < 0)
-        return 1; /* starting it will tell */
+        return 1; /* starting it will show */
     return S_ISREG(a.mode) && (a.mode & 0111) ? 1 : -EACCES;
 }
 
@@ -376,7 +376,7 @@ struct place {
     int root;
 };
 
-/* Looks on the host, which does not have what is mounted in the guest. */
+/* Looks on the host, where what is mounted in the guest is missing. */
 static int look_here(void *ctx, const char *path)
 {
     static const char *const own[] = {"/proc", "/sys", "/dev"};

@@ -15,11 +15,11 @@
 #include "syscalls.h" /* of tools/gen-syscalls */
 
 enum {
-    NUMBERS = 1024,      /* system calls have numbers below this */
+    NUMBERS = 1024,      /* system call numbers are below this */
     RULES_MAX = 4096,    /* names with conditions */
     ARGS = 6,            /* of a system call */
-    FAIL = UINT8_MAX,    /* a jump to where the next rule begins */
-    SKIP_REST = 2,       /* the comparison of the lower half */
+    FAIL = UINT8_MAX,    /* a jump to the next rule */
+    SKIP_REST = 2,       /* a jump over the comparison of the lower half */
     X32_FIRST = 1 << 30, /* numbers of another ABI */
 };
 
@@ -27,15 +27,15 @@ enum {
 
 struct rule {
     uint32_t number, answer;
-    const json_t *args; /* all of them have to hold, */
+    const json_t *args; /* all of these must hold, */
     size_t first, end;  /* from one of them to before another */
 };
 
 struct profile {
-    uint32_t otherwise;       /* the answer to what no rule is about */
-    uint32_t answer[NUMBERS]; /* without conditions; 0 is a valid one, see known */
+    uint32_t otherwise;       /* the answer if no rule matches */
+    uint32_t answer[NUMBERS]; /* without conditions; 0 is a valid answer, see known */
     bool known[NUMBERS];      /* there is one in answer */
-    bool asks[NUMBERS];       /* there are conditions */
+    bool asks[NUMBERS];       /* there are rules with conditions */
     uint32_t last;            /* the highest number that the profile names */
     struct rule *rules;
     size_t n_rules;
@@ -51,7 +51,7 @@ static int compare_names(const void *name, const void *entry)
     return strcmp(name, entry);
 }
 
-/* -1: this architecture has none of that name, or none that was known when this was compiled. */
+/* -1: this architecture has none with that name, or none that was known at compile time. */
 static int number_of(const char *name)
 {
     const char *found = bsearch(name, system_calls, ARRAY_LEN(system_calls),
@@ -63,7 +63,7 @@ static int number_of(const char *name)
 static const struct {
     const char *name;
     uint32_t answer;
-    bool code; /* it comes with a number */
+    bool code; /* it takes a number */
 } actions[] = {
     {"SCMP_ACT_ALLOW", SECCOMP_RET_ALLOW, false},
     {"SCMP_ACT_ERRNO", SECCOMP_RET_ERRNO, true},
@@ -110,7 +110,8 @@ static int add_rule(struct profile *p, const struct rule *rule, struct err *e)
     return 0;
 }
 
-/* Two conditions on one argument are two rules, and then so are all of them: engines rely on that. */
+/* If two conditions are on the same argument, every condition becomes a separate rule: engines rely
+ * on that. */
 static bool are_apart(const json_t *args)
 {
     bool seen[ARGS] = {false};
@@ -211,8 +212,8 @@ static const char *const ops[] = {
     [LE] = "SCMP_CMP_LE",
 };
 
-/* One condition: what follows is reached if it is met, and FAIL if it is not. Arguments have 64 bits,
- * a comparison 32: the upper half decides, and if it does not, the lower. */
+/* One condition: falls through if it holds, and jumps to FAIL if not. Arguments have 64 bits,
+ * comparisons 32: the upper half decides, or else the lower. */
 static int emit_condition(struct program *g, const json_t *arg, struct err *e)
 {
     const char *name = json_string_value(json_object_get(arg, "op"));
@@ -269,8 +270,9 @@ static int emit_rule(struct program *g, const struct rule *r, struct err *e)
 
 /* --- the program ----------------------------------------------------------------------------- */
 
-/* As it is without conditions. A number beyond all that the profile names is of a system call that its
- * author did not know: programs know what to do if there is none, not if it is forbidden. */
+/* The answer without conditions. Numbers beyond all those in the profile belong to system calls
+ * that its author did not know: programs can handle a missing system call, but not a forbidden
+ * one. */
 static uint32_t plain_answer(const struct profile *p, uint32_t number)
 {
     if (number < NUMBERS && p->known[number])
@@ -296,8 +298,8 @@ static int emit_leaf(struct program *g, const struct profile *p, uint32_t number
     return 0;
 }
 
-/* Where the segments begin; halved until one is left. Jumps with a condition reach 255 instructions,
- * others as far as needed. */
+/* Emits the binary search for the segment. Conditional jumps reach 255 instructions, others as far
+ * as needed. */
 static int emit_tree(struct program *g, const struct profile *p, const uint32_t *starts, size_t n,
                      struct err *e)
 {

@@ -1,5 +1,5 @@
-/* What a configuration takes from the programs of a container, which the guest's kernel enforces. It
- * holds for all of them: commands of `exec` can have less than the container's own (process.h), not
+/* Restrictions on a container's programs, enforced by the guest's kernel. They apply to all of
+ * them: commands run by `exec` can have fewer rights than the container's own (process.h), but not
  * more. */
 #include "oci/config.h"
 

@@ -33,8 +33,8 @@ const char *oci_status_name(enum oci_status s)
     return names[s];
 }
 
-/* When a process was started, in ticks since boot: with its number it names one process forever. 0:
- * it does not live; one that was not reaped yet does not either. */
+/* When a process was started, in ticks since boot: together with its PID, it identifies a process
+ * for good. 0: it is not alive, which includes zombies. */
 static uint64_t start_time(pid_t pid)
 {
     char path[32];

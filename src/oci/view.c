@@ -35,7 +35,8 @@ static int attach(int tree, int place)
     return syscall(SYS_move_mount, tree, "", place, "", how) < 0 ? -errno : 0;
 }
 
-/* Makes what is missing of a path, one name after another: links lead into the container here, too. */
+/* Creates the missing parts of a path, one name at a time: here, too, links lead into the
+ * container. */
 static int make_place(int root, const char *path, bool dir)
 {
     char part[PATH_MAX];
@@ -100,7 +101,7 @@ static int mount_dev(int root)
     return tree < 0 ? tree : attach(tree, place);
 }
 
-/* The places where the guest mounts file systems of its own. Those in /dev are nowhere but here. */
+/* Creates the mount points of the guest's own file systems. Those in /dev exist only here. */
 static int make_places(int root, struct err *e)
 {
     static const char *const own[] = {"/proc", "/sys", "/dev"};
@@ -112,7 +113,7 @@ static int make_places(int root, struct err *e)
     return r < 0 ? err_sys(e, -r, "cannot prepare the container's root") : 0;
 }
 
-/* Where a mount that is not there yet belongs; the first is the proc. */
+/* Where a pending mount belongs; the first is the proc. */
 static const char *place_of(const struct sandbox_spec *spec, size_t i)
 {
     return i ? spec->mounts[i].guest : "/proc";
