@@ -1,9 +1,9 @@
 /* Contents that were fetched before, for all workspaces of this home: $MSB_HOME/cache/objects.
  *
- * A content is found by its sum, which is compared again by whoever reads: what is damaged, or was
- * put there by a process that a server took over, is fetched again. Files appear by rename, complete.
- * Those used last stay, up to CACHE_BYTES; it does no harm if one goes while somebody reads it, or
- * if two processes add the same.
+ * A content is found by its hash, which every reader checks: anything damaged, or put there by a
+ * process that a server has compromised, is fetched again. Files appear by rename, once complete.
+ * The most recently used ones stay, up to CACHE_BYTES; removing one while it is being read does no
+ * harm, nor do two processes that add the same.
  */
 #include "s3/work.h"
 #include "util/fs.h"
@@ -20,7 +20,8 @@ static void name_of(const char *sha, char out[80])
     (void)snprintf(out, 80, "sha256-%.64s", sha);
 }
 
-/* All of `from`, to the beginning of `to`. sha: the sum of what was written, or NULL. */
+/* Copies all of `from` to the beginning of `to`. sha: receives the hash of what was written, or
+ * NULL. */
 static int copy(int from, int to, uint64_t size, char *sha)
 {
     struct hasher h;
@@ -58,7 +59,7 @@ bool s3_cache_get(struct s3_work *w, const struct s3_entry *of, int fd, struct s
         (void)unlinkat(w->cache, name, 0);
         return false;
     }
-    (void)futimens(from, NULL); /* used now */
+    (void)futimens(from, NULL); /* just used */
     ret->size = of->size;
     ret->object = (struct s3_object){.size = (int64_t)of->size, .mtime_ns = -1, .mode = -1};
     return pread_all(fd, ret->target, (size_t)MIN(of->size, (uint64_t)S3_TARGET_MAX), 0) == 0;
@@ -80,7 +81,7 @@ static int by_use(const void *a, const void *b)
     return x->used.tv_nsec < y->used.tv_nsec ? -1 : x->used.tv_nsec > y->used.tv_nsec;
 }
 
-/* Looks at everything, and removes what was not used for longest. Under the lock. */
+/* Checks everything, and removes the least recently used. Under the lock. */
 static void make_room(struct s3_work *w)
 {
     AUTO_CLOSEDIR DIR *d = dir_read_at(w->cache, ".");
@@ -129,7 +130,7 @@ void s3_cache_put(struct s3_work *w, const struct s3_content *c)
         room ? openat(w->cache, tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600) : -1;
     if (to < 0)
         return;
-    if (copy(c->fd, to, c->size, NULL) < 0 || /* whoever reads it compares its sum */
+    if (copy(c->fd, to, c->size, NULL) < 0 || /* readers check its hash */
         renameat(w->cache, tmp, w->cache, name) < 0)
         (void)unlinkat(w->cache, tmp, 0);
 }

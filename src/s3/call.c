@@ -22,7 +22,7 @@ enum {
     PAUSE_MAX_MS = 20000,
     URL_MAX = 16 << 10,
     CHUNK = 128 << 10,
-    SKEW_MAX = 400 * 86400, /* of a clock that is still believed to be one */
+    SKEW_MAX = 400 * 86400, /* the largest difference of clocks that is believed */
 };
 
 struct s3_client {
@@ -30,9 +30,9 @@ struct s3_client {
     const struct s3_credentials *keys;
     struct http *http;
     char *base;        /* scheme and host */
-    char *host;        /* as the Host header has it */
+    char *host;        /* as in the Host header */
     char *root;        /* "/" or "/BUCKET/" */
-    atomic_llong skew; /* seconds that the server is ahead */
+    atomic_llong skew; /* seconds by which the server is ahead */
     pthread_mutex_t pace_lock;
     uint64_t pace_ns; /* when the next byte is due, if there is a limit */
 };
@@ -46,7 +46,7 @@ static bool virtual_host(const struct s3_config *c)
     return !c->endpoint && !strpbrk(c->bucket, "._"); /* a certificate covers one label */
 }
 
-/* Host headers do not have the usual port. */
+/* Host headers omit the default port. */
 static void drop_usual_port(char *host, bool secure)
 {
     char *colon = strrchr(host, ':');
@@ -262,7 +262,7 @@ static int on_error_xml(void *ctx, const char *path, const char *text)
     return 0;
 }
 
-/* Servers send one of these with 200, too, when a copy or an assembly failed in the middle. */
+/* Servers also send one of these with status 200 if a copy or an assembly fails in the middle. */
 static void read_error(struct s3_call *q)
 {
     q->code[0] = q->message[0] = '\0';
@@ -273,8 +273,8 @@ static void read_error(struct s3_call *q)
     utf8_defuse(q->region);
 }
 
-/* n bytes are about to be sent, or have come: waits for as long as they should take. All threads have
- * one limit, and an answer that nobody reads is not sent. */
+/* n bytes are about to be sent, or were received: waits for as long as they should take. All
+ * threads share one limit, and unread responses hold back the server. */
 static int pace(struct s3_client *c, size_t n, struct err *e)
 {
     uint64_t rate = c->config->bandwidth, now = now_ns();
@@ -342,7 +342,7 @@ static int attempt(struct s3_client *c, struct s3_call *q, struct err *e)
     q->status = 0;
     if (q->from == 0)
         q->object = (struct s3_object){.size = -1, .mtime_ns = -1, .mode = -1};
-    int r = pace(c, q->body_len, e); /* before it is signed: a signature has a time */
+    int r = pace(c, q->body_len, e); /* before it is signed, since signatures have a time */
     if (r == 0 && compose(c, q, &url, &headers) < 0)
         r = err_oom(e);
     if (r < 0)
@@ -395,7 +395,7 @@ static int pause_for(struct s3_client *c, const struct s3_call *q, int nth, stru
     return http_pause(c->http, MIN(MAX(ms, q->retry_after_ms), (uint64_t)PAUSE_MAX_MS), e);
 }
 
-/* The server's clock counts. true: it was different, and the request may be right now. */
+/* Adopts the server's clock. True: it was different, and the request may succeed now. */
 static bool correct_clock(struct s3_client *c, const struct s3_call *q)
 {
     struct tm tm = {0};

@@ -81,7 +81,7 @@ struct one {
     char etag[S3_ETAG_SIZE];
 };
 
-/* Of all keys that begin with it, the key itself comes first. */
+/* Of all keys with this prefix, the key itself comes first. */
 static int on_one(void *ctx, const char *key, uint64_t size, const char *etag, struct err *e)
 {
     struct one *o = ctx;
@@ -90,7 +90,7 @@ static int on_one(void *ctx, const char *key, uint64_t size, const char *etag, s
     return 1;
 }
 
-/* HEAD comes first: a change in between shows. */
+/* HEAD comes first, so that a change in between is noticed. */
 int s3_head_listed(struct s3_client *c, const char *key, const char *listed, struct s3_object *ret,
                    struct err *e)
 {
@@ -109,7 +109,7 @@ static int add_meta(struct s3_call *q, const struct strlist *meta)
     return meta ? strlist_copy(&q->header, meta) : 0;
 }
 
-/* Runs a write; *etag from the answer's header, if there is one. */
+/* Runs a write; *etag: from the response's header, if there is one. */
 static int run_write(struct s3_client *c, struct s3_call *q, const char *verb, char *etag,
                      struct err *e)
 {
@@ -153,7 +153,7 @@ static int on_result_xml(void *ctx, const char *path, const char *text)
     return strcmp(path, w->path) == 0 ? s3_call_text(&w->text, text) : 0;
 }
 
-/* One text of the answer; malloc'd, NULL if it has none. */
+/* One text from the response; malloc'd, NULL if there is none. */
 static char *result_of(const struct s3_call *q, const char *path)
 {
     struct result w = {.path = path};
@@ -171,7 +171,7 @@ static int etag_of(const struct s3_call *q, const char *path, char etag[S3_ETAG_
     return etag[0] ? 0 : err_set(e, EPROTO, "the server's answer about '%s' is malformed", q->key);
 }
 
-/* Of one that was uploaded in parts the ETag counts that it is listed with, if it still is ours. */
+/* For a multipart upload, the ETag with which the object is listed counts, if it is still ours. */
 static int learn_listed(struct s3_client *c, const char *key, char etag[S3_ETAG_SIZE])
 {
     struct one o = {.key = key};
@@ -299,7 +299,7 @@ int s3_upload_list(struct s3_client *c, const struct s3_upload *u, char (*etag)[
     if (s3_call_query(&q, "uploadId", u->id) < 0)
         return err_oom(e);
     int r = get(c, &q, "", &(struct s3_object){0}, e);
-    return r < 0 ? r /* a page has as many as there may be */
+    return r < 0 ? r /* one page has room for all */
                  : xml_parse((const char *)buf_head(&q.reply), buf_len(&q.reply), on_parts_xml, &p);
 }
 

@@ -124,7 +124,7 @@ static int profile_file(const char *path, const char *profile, struct s3_credent
 {
     char *text = NULL;
     size_t n = 0;
-    AUTO_FREE char *real = realpath(path, NULL); /* people keep such files elsewhere, with a link */
+    AUTO_FREE char *real = realpath(path, NULL); /* such files are often links to another place */
     int r = real ? file_read_at(AT_FDCWD, real, PROFILES_MAX, &text, &n) : -errno;
     if (r == -ENOENT)
         return r;

@@ -1,4 +1,4 @@
-/* Contents for sandboxes that run, as their share servers ask for them (util/later.h). */
+/* Fetches contents for running sandboxes, as their share servers ask for them (util/later.h). */
 #include "s3/work.h"
 #include "util/sock.h"
 
@@ -31,14 +31,14 @@ static int known(void *ctx, const char *id, struct s3_entry *ret)
     if (r != -ESTALE)
         return r;
     (void)pthread_rwlock_wrlock(&f->w->base_lock);
-    r = s3_known_in_base(f->w, id, ret); /* another thread may have read it meanwhile */
+    r = s3_known_in_base(f->w, id, ret); /* another thread may have reloaded it meanwhile */
     if (r == -ESTALE && s3_base_load(f->w, NULL) == 0 && s3_index_base(f->w) == 0)
         r = s3_known_in_base(f->w, id, ret);
     (void)pthread_rwlock_unlock(&f->w->base_lock);
     return r == -ESTALE ? -ENXIO : r;
 }
 
-/* Nobody wants its content: it is as if it had been written over. */
+/* Its content is not wanted: treats it as overwritten. */
 static int empty(int fd)
 {
     char id[LATER_SIZE];
@@ -59,7 +59,7 @@ static void say(struct asked *a, int error)
     a->answered = true;
 }
 
-/* The first is the one that was asked for. */
+/* The first part is the requested one. */
 static void on_part(void *ctx)
 {
     say(ctx, 0);

@@ -1,8 +1,8 @@
 /* Contents of objects, and files that get theirs later (util/later.h).
  *
- * Whoever fills such a file holds its flock, looks at the mark again, and takes the mark away last,
- * when the content is on disk: so it is filled once, whatever other sandboxes and syncs do, and a
- * crash leaves it marked. Its inode, times and mode stay: only its ctime shows what was done.
+ * Filling a file requires its flock; the mark is checked again under it, and removed last, once the
+ * content is on disk: so a file is filled once, whatever other sandboxes and syncs do, and a crash
+ * leaves it marked. Its inode, times and mode stay the same; only its ctime changes.
  */
 #include "s3/work.h"
 #include "util/fs.h"
@@ -24,7 +24,7 @@ static int on_data(void *ctx, const void *p, size_t n, struct err *e)
     if (c->size < S3_TARGET_MAX)
         memcpy(c->target + c->size, p, MIN(n, (size_t)(S3_TARGET_MAX - c->size)));
     int r = pwrite_all(c->fd, p, n, c->size);
-    if (r == 0 && c->mtime) /* at once: it may take long, and others look at the file */
+    if (r == 0 && c->mtime) /* at once: this may take long, and others access the file */
         (void)futimens(c->fd, (struct timespec[2]){{.tv_nsec = UTIME_OMIT}, *c->mtime});
     c->size += n;
     return r < 0 ? err_sys(e, -r, "cannot store a file of the bucket") : 0;
@@ -67,13 +67,13 @@ void s3_later_plan(struct s3_work *w, struct s3_entry *a)
 {
     char text[S3_ETAG_SIZE + 64], hex[DIGEST_HEX_SIZE];
     if (a->kind == S3_KIND_FILE &&
-        !a->sha[0]) { /* until it is read, its etag stands for its content */
+        !a->sha[0]) { /* until it is read, its etag represents its content */
         (void)snprintf(text, sizeof(text), "etag %s", a->etag);
         digest_hex_of(text, strlen(text), a->sha);
         a->guessed = a->size > 0;
         a->mode = 0644;
     }
-    if (a->kind == S3_KIND_FILE && a->size == 0) { /* nothing will come */
+    if (a->kind == S3_KIND_FILE && a->size == 0) { /* there is nothing to fetch */
         digest_hex_of("", 0, a->sha);
         return;
     }
@@ -99,7 +99,8 @@ int s3_later_mark(int fd, const struct s3_entry *a)
     return r == 0 && ftruncate(fd, (off_t)a->size) < 0 ? -errno : r;
 }
 
-/* What a guessed sum really is, for the next sync. If that is lost, it takes the file for changed. */
+/* Records the real hash for a guessed one, for the next sync, which would otherwise take the file
+ * for changed. */
 static void note_fetched(const struct s3_work *w, const struct s3_entry *a, const char *sha)
 {
     struct stat st;
@@ -186,7 +187,7 @@ int s3_later_fill(struct s3_work *w, int fd, s3_known_fn known, void *ctx, struc
     } else {
         r = err_sys(e, -r, "a file of the workspace cannot be fetched: its object is unknown");
     }
-    (void)flock(fd, LOCK_UN); /* whoever gave us the file may keep it open */
+    (void)flock(fd, LOCK_UN); /* the process that gave us the file may keep it open */
     return r;
 }
 
@@ -262,8 +263,8 @@ static int fill_step(struct s3_work *w, struct s3_step *s, struct err *e)
     if (r < 0 && r != -ESTALE)
         return r;
     s->result.later[0] = '\0';
-    s->result.ino = 0;                    /* it is looked at again next time */
-    if (r == -ESTALE || !filled.sha[0]) { /* it was changed here or there, or filled by others */
+    s->result.ino = 0;                    /* it is checked again next time */
+    if (r == -ESTALE || !filled.sha[0]) { /* it was changed on either side, or filled by others */
         err_clear(e);
         if (r < 0)
             atomic_store(&w->again, true);

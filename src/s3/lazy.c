@@ -1,13 +1,13 @@
-/* Directories that get their entries when somebody first looks (util/later.h).
+/* Directories that get their entries when they are first accessed (util/later.h).
  *
- * The first sync of a workspace makes no file: it marks the workspace's own directory, and the record
- * (s3-base.json) has all that is in it. Whoever looks into a marked directory, a guest's share server
- * or a later sync, has its entries made first: files marked as to be filled, directories marked
- * likewise. Nobody sees what is below a marked directory before the mark is gone, so that goes last;
- * if it is interrupted, it begins again.
+ * A workspace's first sync creates no files: it marks the workspace's own directory, and the record
+ * (s3-base.json) lists all its contents. Before anything, a guest's share server or a later sync,
+ * looks into a marked directory, its entries are created: files marked as to be filled, directories
+ * marked likewise. A marked directory is not entered until its mark is gone, so the mark is removed
+ * last; an interrupted attempt starts over.
  *
- * A marked directory has not been changed here, and a sync that finds it changed in the bucket makes
- * its entries before it does anything: so what the record has below it is right at any time.
+ * A marked directory has not been changed locally, and a sync that finds it changed in the bucket
+ * creates its entries before doing anything else: so what the record has below it is always right.
  */
 #include "s3/work.h"
 #include "util/fs.h"
@@ -30,7 +30,7 @@ static int make_dir(int dir, const char *name, const struct s3_entry *a)
     return r == 0 && fchmod(fd, a->mode | 0700) < 0 ? -errno : r;
 }
 
-/* Of a try that was interrupted: it has not been filled. */
+/* Whether it is left from an interrupted attempt: it has not been filled. */
 static bool is_left_over(int dir, const char *name)
 {
     struct stat st;
@@ -40,7 +40,8 @@ static bool is_left_over(int dir, const char *name)
            (later_get(fd, id) || (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0));
 }
 
-/* Nobody was to write to a directory that is still to be listed, but what somebody has is kept. */
+/* Nothing should have written to a directory that is not listed yet, but anything found there is
+ * kept. */
 static int make_way(struct s3_work *w, int dir, const char *name, const struct s3_entry *a)
 {
     struct err e = {0};
@@ -92,13 +93,13 @@ int s3_list_dir(struct s3_work *w, int fd, const char *path)
     (void)pthread_rwlock_rdlock(&w->base_lock);
     int r = make_all(w, fd, path);
     (void)pthread_rwlock_unlock(&w->base_lock);
-    /* Changes of one directory reach the disk in their order. */
+    /* Changes to one directory reach the disk in order. */
     return r < 0 ? r : later_mark(fd, LATER_XATTR, NULL, 0);
 }
 
 int s3_list_to(struct s3_work *w, const char *path, bool itself, struct err *e)
 {
-    AUTO_CLOSE int fd = w->unlisted ? dir_open_at(w->data, ".") : -1; /* for a lock of our own */
+    AUTO_CLOSE int fd = w->unlisted ? dir_open_at(w->data, ".") : -1; /* for our own lock */
     while (fd >= 0) {
         char name[NAME_MAX + 1], id[LATER_SIZE];
         int r = later_get(fd, id) ? s3_later_fill(w, fd, s3_known_in_base, w, NULL, e) : 0;
@@ -109,7 +110,7 @@ int s3_list_to(struct s3_work *w, const char *path, bool itself, struct err *e)
             break;
         (void)snprintf(name, sizeof(name), "%.*s", (int)n, path);
         path += n + (path[n] == '/');
-        int next = dir_open_at(fd, name); /* else there is nothing to make */
+        int next = dir_open_at(fd, name); /* else there is nothing to create */
         close_fd(&fd);
         fd = next;
     }
@@ -142,7 +143,7 @@ bool s3_can_be_lazy(const struct s3_work *w)
     return true;
 }
 
-/* The walk was before the listing: somebody may have put something here since. */
+/* The walk preceded the listing: something may have been put here since. */
 static bool is_still_empty(const struct s3_work *w)
 {
     AUTO_CLOSEDIR DIR *d = dir_read_at(w->data, ".");
@@ -172,6 +173,6 @@ int s3_plan_lazily(struct s3_work *w)
         w->counts.downloaded += !dir;
     }
     w->lazy = w->unlisted = true;
-    /* What base will be, for whoever has to look into a directory now. */
+    /* What base will be, for those who have to look into a directory already. */
     return s3_plan_results(&w->plan, &w->base) < 0 ? -ENOMEM : s3_index_base(w);
 }

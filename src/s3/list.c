@@ -1,9 +1,10 @@
-/* What is below a prefix.
+/* Lists what is below a prefix.
  *
- * A page has a thousand objects, and who wants the next one has to wait for this one: with many objects the
- * round trips are all that counts. So if there is a second page, the directories at the top are asked for, and
- * what lies between some of them is listed at the same time. That takes a server which lists in order, and begins
- * where it is told to: if one does not, which shows, its pages are read one after another.
+ * A page has a thousand objects, and the next page can only be requested after it: with many
+ * objects, round trips dominate. So if there is a second page, the top-level directories are
+ * requested, and ranges between some of them are listed in parallel. That takes a server that lists
+ * in order and starts where it is told to: if one does not, which can be detected, its pages are
+ * read one after another.
  */
 #include "s3/call.h"
 #include "s3/xml.h"
@@ -22,8 +23,8 @@ struct listed {
     char etag[S3_ETAG_SIZE];
 };
 
-/* Objects are kept until the end of their page: only there some servers say how keys are
- * written. */
+/* Objects are kept until the end of their page, where some servers first say how keys are
+ * encoded. */
 struct page {
     struct listed *v, next;
     size_t n, cap;
@@ -31,10 +32,10 @@ struct page {
     bool more, encoded, top;
 };
 
-/* What is asked for: all below the prefix, or only what comes after a key. */
+/* The request: all below the prefix, or only what comes after a key. */
 struct ask {
     const char *prefix, *after;
-    bool top; /* directories stand for what is in them */
+    bool top; /* directories represent their contents */
 };
 
 static void page_clear(struct page *p)
@@ -151,14 +152,14 @@ static int list_page(struct s3_client *c, const struct ask *ask, struct page *p,
 
 /* --- several at once ------------------------------------------------------------------------- */
 
-enum { RANGES_MAX = 4 }; /* each reads a page too much, as a rule */
+enum { RANGES_MAX = 4 }; /* each usually reads one page too many */
 
 struct listing {
     struct s3_client *c;
     const char *prefix;
     atomic_size_t seen;
     atomic_uint pages;
-    atomic_bool stop; /* there is no use in going on */
+    atomic_bool stop; /* there is no point in continuing */
 };
 
 /* What comes after one key, up to another. */
@@ -184,7 +185,8 @@ static int count(struct listing *l, size_t n, struct err *e)
                : 0;
 }
 
-/* Moves those of a page that are in the range. -EDOM: they are not in order. 1: there are no more. */
+/* Moves a page's objects that are in the range. -EDOM: they are not in order. 1: there are no
+ * more. */
 static int keep(struct range *a, struct page *p)
 {
     for (size_t i = 0; i < p->n; i++) {
@@ -225,9 +227,9 @@ static int by_key(const void *a, const void *b)
     return strcmp(((const struct listed *)a)->key, ((const struct listed *)b)->key);
 }
 
-/* Servers that keep files list what is in "a/" before "a.b", as their directories are sorted, and not by
- * bytes. A cut anywhere else is the same in both orders. v is sorted by bytes: those names come right before
- * "a/". */
+/* Servers that keep files list what is in "a/" before "a.b", as their directories are sorted, and
+ * not by bytes. A cut anywhere else is valid in both orders. v is sorted by bytes: those names come
+ * right before "a/". */
 static bool is_cut(const struct page *p, size_t i)
 {
     for (size_t k = i; k < p->n; k++) {
@@ -239,7 +241,7 @@ static bool is_cut(const struct page *p, size_t i)
     return true;
 }
 
-/* One that comes before the key can only be the directory that the key is in. */
+/* An entry before the key can only be the directory that contains the key. */
 static bool is_in_order(const struct page *p, const char *after)
 {
     for (size_t i = 0; i < p->n && strcmp(p->v[i].key, after) <= 0; i++)
@@ -248,7 +250,7 @@ static bool is_in_order(const struct page *p, const char *after)
     return true;
 }
 
-/* Where the ranges begin, besides the first: at names of the top that come after the key. */
+/* Finds where the ranges other than the first begin: at top-level names after the key. */
 static int find_cuts(struct listing *l, const char *after, struct strlist *cuts)
 {
     struct page p = {0};
@@ -278,7 +280,7 @@ static int deliver(const struct page *p, s3_list_fn fn, void *ctx, struct err *e
     return r;
 }
 
-/* What comes after the key. 1: not with this server, or not with these names. */
+/* Lists what comes after the key. 1: impossible with this server, or with these names. */
 static int list_at_once(struct listing *l, const char *after, s3_list_fn fn, void *ctx,
                         struct err *e)
 {

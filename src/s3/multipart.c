@@ -1,6 +1,6 @@
-/* A large file goes to the bucket in parts, several at a time. They are read one after another, under
- * a lock, and what was read is what is hashed and sent: so the sum is that of the object, whatever
- * happens to the file meanwhile.
+/* Uploads a large file in parts, several at a time. They are read one after another, under a lock,
+ * and exactly what was read is hashed and sent: so the hash matches the object, whatever happens to
+ * the file meanwhile.
  */
 #include "s3/work.h"
 #include "util/fs.h"
@@ -32,7 +32,7 @@ struct part {
     unsigned number; /* from 1 */
 };
 
-/* What was read is the next one. */
+/* Counts what was read as the next part. */
 static int count(struct sending *x, struct part *a, struct err *e)
 {
     x->size += a->n;
@@ -52,7 +52,7 @@ static void fail(struct sending *x, int r, const struct err *e)
     }
 }
 
-/* False: there are no more, or they are of no use. */
+/* False: there are no more parts, or they are no longer needed. */
 static bool next(struct sending *x, struct part *a)
 {
     struct err e = {0};
@@ -96,7 +96,7 @@ static void *help(void *ctx)
     return NULL;
 }
 
-/* Workers that have run out of files come here, as it were: as many as that may help. */
+/* Sends the parts, with the help of as many threads as may be hired. */
 static void deliver_all(struct sending *x, struct part *first, uint64_t size)
 {
     pthread_t helper[HELPERS];
@@ -117,7 +117,7 @@ static void deliver_all(struct sending *x, struct part *first, uint64_t size)
         (void)pthread_join(helper[i], NULL);
 }
 
-/* If the answer to that was lost, asking again is told that there is no such upload. */
+/* If the reply is lost, a retry is told that there is no such upload. */
 static int finish(struct sending *x, struct s3_entry *got, struct err *e)
 {
     struct s3_object o;

@@ -1,9 +1,11 @@
-/* Large files come in parts, as somebody reads them (util/later.h). Several that follow each other come with
- * one request, and each counts as soon as it is here: the guest sees a part whole or not at all.
+/* Large files are fetched in parts, as they are read (util/later.h). Consecutive parts are fetched
+ * with one request, and each counts as soon as it is here: the guest sees a part as a whole or not
+ * at all.
  *
- * A part is of the version with the ETag that the record has. The sum can only be compared once all
- * parts are here, and is, before the last one counts: if it is not what the manifest says, they are forgotten,
- * and no other one is fetched. All of it at once may then be: by a sync, or for somebody who wants to write.
+ * Parts are of the version with the ETag in the record. The hash can only be checked once all parts
+ * are here, and is, before the last one counts: if it does not match the manifest, they are
+ * discarded, and no more parts are fetched. The file may then be fetched as a whole: by a sync, or
+ * for a writer.
  */
 #include "s3/work.h"
 #include "util/fs.h"
@@ -12,17 +14,17 @@
 #include <string.h>
 #include <sys/file.h>
 
-enum { WRONG = 1 }; /* the bit of no part */
+enum { WRONG = 1 }; /* a bit that belongs to no part */
 
 /* --- who fetches what ------------------------------------------------------------------------ */
 
 struct run {
     dev_t dev;
     ino_t ino;
-    uint32_t next, end; /* the parts that are still to come; end 0 = a free place */
+    uint32_t next, end; /* the parts that are still missing; end 0 = a free slot */
 };
 
-/* Of the threads of this process: nobody fetches what is under way. */
+/* Shared by this process's threads: no part is fetched twice at a time. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t came;
@@ -39,8 +41,9 @@ static bool is_under_way(const struct stat *st, uint32_t part)
     return false;
 }
 
-/* Waits for the part if somebody fetches it; takes on those from there to `end`, as far as nobody else has.
- * Each thread has one run at a time, so there is a place for it; NULL otherwise. */
+/* Waits for the part if another thread is fetching it; claims the parts from there to `end`, up to
+ * the first that is claimed already. Each thread has one run at a time, so there is a slot for it;
+ * if not, NULL. */
 static struct run *begin(const struct stat *st, uint32_t part, uint32_t end)
 {
     struct run *mine = NULL;
@@ -58,7 +61,7 @@ static struct run *begin(const struct stat *st, uint32_t part, uint32_t end)
     return mine;
 }
 
-/* end: those from there on are not fetched after all. */
+/* end: gives up the parts from there on. */
 static void set_run(struct run *r, uint32_t next, uint32_t end)
 {
     (void)pthread_mutex_lock(&runs.lock);
@@ -87,7 +90,7 @@ static int refuse(const struct s3_entry *of, struct err *e)
     return err_set(e, EBADMSG, "'%s' in the bucket does not match the manifest", of->path);
 }
 
-/* All parts are here, and the last one is about to count. */
+/* Checks the hash: all parts are here, and the last one is about to count. */
 static int check_sum(int fd, const struct s3_entry *of, struct err *e)
 {
     char sha[DIGEST_HEX_SIZE];
@@ -102,7 +105,8 @@ static int check_sum(int fd, const struct s3_entry *of, struct err *e)
     return refuse(of, e);
 }
 
-/* Under the lock. Whoever filled the file meanwhile, or wrote to it, has taken the mark away: -ECANCELED. */
+/* Under the lock. -ECANCELED: the mark is gone, since the file was filled or written to
+ * meanwhile. */
 static int store(struct arrival *a, struct err *e)
 {
     uint8_t parts[LATER_PARTS_SIZE];
@@ -163,7 +167,7 @@ static int on_bytes(void *ctx, const void *p, size_t n, struct err *e)
 
 /* --- fetching -------------------------------------------------------------------------------- */
 
-/* It becomes an ordinary file. */
+/* Makes it an ordinary file. */
 static int finish(struct arrival *a, struct err *e)
 {
     char sha[DIGEST_HEX_SIZE] = "", id[LATER_SIZE];
@@ -190,7 +194,7 @@ static int bring(struct arrival *a, struct err *e)
     uint64_t end = MIN((uint64_t)(a->run->end - 1) * LATER_PART, a->of->size);
     s3_key(a->w->config, a->of->path, key);
     int r = s3_get_range(a->w->client, key, a->of->etag, from, end - from, on_bytes, a, e);
-    struct s3_object o; /* only where the sum will tell */
+    struct s3_object o; /* only if the hash will be checked */
     if (r == -ESTALE && a->of->sha[0] && !a->of->guessed &&
         s3_head_listed(a->w->client, key, a->of->etag, &o, NULL) == 0)
         r = s3_get_range(a->w->client, key, o.etag, from, end - from, on_bytes, a, e);
@@ -202,7 +206,7 @@ static int bring(struct arrival *a, struct err *e)
     return r == 0 && a->complete ? finish(a, e) : r;
 }
 
-/* What is wanted of a file that is known, and not here. */
+/* Fetches the wanted parts of a known file. */
 static int fetch(struct s3_work *w, int fd, const struct s3_entry *of, struct run *run,
                  const uint8_t parts[LATER_PARTS_SIZE], s3_part_fn told, void *ctx, struct err *e)
 {
@@ -253,8 +257,8 @@ int s3_part_fill(struct s3_work *w, int fd, const struct later_request *q, s3_kn
     set_run(run, 0, 0);
     if (r != -ESTALE || !of.guessed)
         return r;
-    /* The server may know it by a different ETag than the one it listed, and without a checksum nothing
-     * tells whether all parts are of the same version: so the whole file is fetched at once. */
+    /* The object's ETag may differ from the listed one, and without a hash, nothing proves that all
+     * parts are of the same version: so the whole file is fetched at once. */
     err_clear(e);
     return s3_later_fill(w, fd, known, ctx, NULL, e);
 }

@@ -1,6 +1,6 @@
-/* Single paths of the local side. A guest may be at work there: nothing it has written is lost,
- * and no link that it makes leads us anywhere. What was to be replaced or removed is looked at
- * after it lost its name, when nothing can change it under that name any more. */
+/* Single paths on the local side. A guest may be changing files there: nothing that it has written
+ * is lost, and no link that it makes is followed. What is to be replaced or removed is checked
+ * after it has lost its name, when nothing can change it under that name any more. */
 #include "s3/work.h"
 #include "util/beneath.h"
 #include "util/fs.h"
@@ -49,8 +49,8 @@ int s3_keep_aside(struct s3_work *w, int from, const char *held, int parent, con
                    from == w->tmp ? " in the workspace's s3-tmp" : "");
 }
 
-/* A file that was never filled is no loss, unless it has been moved here since the last sync: then
- * the bucket may be about to lose it under its old name. */
+/* Losing a file that was never filled does no harm, unless it was moved here since the last sync:
+ * then the bucket may be about to lose it under its old name. */
 static bool is_empty_shell(struct s3_work *w, const char *tmp, const char *path)
 {
     struct s3_entry of = {0};
@@ -78,7 +78,7 @@ static bool has_content(const struct s3_work *w, const char *tmp, const struct s
     return fd >= 0 && digest_hex_of_fd(fd, hex) == 0 && strcmp(hex, old->sha) == 0;
 }
 
-/* What was at a path is now w->tmp/tmp. */
+/* Deals with what was at a path, and is now w->tmp/tmp. */
 static int retire(struct s3_work *w, int parent, const char *name, const char *path,
                   const char *tmp, const struct s3_entry *old, bool keep_old, struct err *e)
 {
@@ -87,7 +87,7 @@ static int retire(struct s3_work *w, int parent, const char *name, const char *p
         return errno == ENOENT ? 0 : err_sys(e, errno, "cannot look at '%s'", path);
     if (S_ISDIR(st.st_mode) && !keep_old && unlinkat(w->tmp, tmp, AT_REMOVEDIR) == 0)
         return 0;
-    /* A rename changes the ctime, so that says nothing here. What was young when it was looked at
+    /* A rename changes the ctime, so that proves nothing here. A file that was young when scanned
      * (s3_entry_stat) has to be read again. */
     bool kept = old && (S_ISREG(st.st_mode)   ? old->kind == S3_KIND_FILE
                         : S_ISLNK(st.st_mode) ? old->kind == S3_KIND_LINK
@@ -113,7 +113,7 @@ int s3_place(struct s3_work *w, const char *path, const char *tmp, const struct 
         return err_sys(e, -parent, "cannot write '%s'", path);
     if (renameat2(w->tmp, tmp, parent, name, RENAME_NOREPLACE) == 0)
         return 0;
-    char held[32]; /* from the exchange on it is somebody's work: see s3_recover() */
+    char held[32]; /* after the exchange, it is the user's work: see s3_recover() */
     (void)snprintf(held, sizeof(held), "x%.20s", tmp);
     if (errno != EEXIST || renameat(w->tmp, tmp, w->tmp, held) < 0 ||
         renameat2(w->tmp, held, parent, name, RENAME_EXCHANGE) < 0)

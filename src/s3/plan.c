@@ -14,7 +14,7 @@ static enum s3_action decide(const struct s3_step *s)
         return s->remote ? S3_DOWNLOAD : S3_DELETE_LOCAL;
     if (!s->local && !s->remote)
         return S3_FORGET;
-    /* A change outlives a removal. */
+    /* A change takes precedence over a removal. */
     if (!s->local || !s->remote)
         return s->local ? S3_UPLOAD : S3_DOWNLOAD;
     if (s3_entry_same(s->local, s->remote))

@@ -13,13 +13,13 @@ struct download {
     struct s3_content c;
 };
 
-/* A target that no system call would take makes no link. */
+/* A target that no system call would accept cannot become a link. */
 static bool target_ok(const struct download *d)
 {
     return d->c.size > 0 && d->c.size <= S3_TARGET_MAX && !memchr(d->c.target, '\0', d->c.size);
 }
 
-/* The complete download gets its kind, mode and times; *got becomes what it is. */
+/* Gives the complete download its kind, mode and times; *got describes the result. */
 static int finish(const struct download *d, const char *tmp, const struct s3_step *s,
                   struct s3_entry *got, struct err *e)
 {
@@ -43,7 +43,7 @@ static int finish(const struct download *d, const char *tmp, const struct s3_ste
     return 0;
 }
 
-/* tmp/TMP is complete: into its place, unless the local side has the same anyway. */
+/* Moves the complete tmp/TMP into place, unless the local side already has the same. */
 static int settle(struct s3_work *w, struct s3_step *s, const char *tmp, struct s3_entry *got,
                   struct err *e)
 {
@@ -95,7 +95,7 @@ static int fetch(struct download *d, const char *tmp, struct s3_step *s, struct 
     return settle(w, s, tmp, &got, e);
 }
 
-/* Its size and times are here now, its content once somebody wants it. */
+/* Creates it with its size and times; its content is fetched on demand. */
 static int put_off(struct download *d, const char *tmp, struct s3_step *s, struct err *e)
 {
     struct s3_work *w = d->w;
@@ -108,14 +108,14 @@ static int put_off(struct download *d, const char *tmp, struct s3_step *s, struc
         x = -errno;
     if (x == 0 && r->sha[0])
         s3_set_mtime(w->tmp, tmp, r->mtime_ns);
-    if (x == -EOPNOTSUPP) { /* no extended attributes here: contents come at once */
+    if (x == -EOPNOTSUPP) { /* no extended attributes here: fetch contents at once */
         atomic_store(&w->later, false);
         return fetch(d, tmp, s, e);
     }
     return x < 0 ? err_sys(e, -x, "cannot write '%s'", s->path) : settle(w, s, tmp, &got, e);
 }
 
-/* What is decided by its content comes at once, and so does what the server may take away. */
+/* Contents that decisions depend on are fetched at once, and so is what the server may remove. */
 bool s3_can_wait(const struct s3_step *s)
 {
     const struct s3_entry *r = s->remote;

@@ -27,7 +27,7 @@ static void upload_free(struct upload *u)
     free(u->part);
 }
 
-/* The bucket has something there that is to be replaced, not added. */
+/* Whether an object in the bucket is replaced, rather than added. */
 static bool replaces(const struct s3_step *s)
 {
     return s->remote && s->remote->kind != S3_KIND_DIR;
@@ -38,8 +38,9 @@ static bool is_upload(const struct s3_step *s)
     return s->action == S3_UPLOAD && s->local->kind != S3_KIND_DIR;
 }
 
-/* The new state has no use for the object that is there: that of a file which is gone, or a directory now; or
- * one that stands for a directory ("DIR/") which is gone, or something else now. */
+/* Whether the new state no longer needs the existing object: the object of a file that is gone or
+ * is now a directory; or one that represents a directory ("DIR/") that is gone or is now something
+ * else. */
 static bool is_obsolete(const struct s3_step *s)
 {
     bool gone = s->action == S3_DELETE_REMOTE;
@@ -89,7 +90,7 @@ static int put_file(struct upload *u, int fd, struct err *e)
 }
 
 /* What is uploaded is what is recorded; if the file changes meanwhile, the next sync finds it
- * changed. 1: it is not there any more. */
+ * changed. 1: it no longer exists. */
 static int put_content(struct upload *u, struct err *e)
 {
     const char *name;
@@ -112,7 +113,7 @@ static int put_content(struct upload *u, struct err *e)
     return r;
 }
 
-/* Nobody has replaced the object since it was listed. */
+/* Checks that the object has not been replaced since it was listed. */
 static int check_same(struct s3_work *w, const struct s3_step *s, struct err *e)
 {
     char key[S3_KEY_SIZE];
@@ -170,7 +171,7 @@ static int upload(struct s3_work *w, struct s3_step *s, struct err *e)
     if (r < 0)
         return r;
     if (s->staged)
-        u.got.etag[0] = '\0'; /* its object has yet to get it */
+        u.got.etag[0] = '\0'; /* not in its object yet */
     s->result = u.got;
     s->result.staged = s->staged;
     s3_work_count(w, &w->counts.uploaded, &w->counts.bytes_up, u.got.size);
@@ -198,7 +199,7 @@ static int new_manifest(struct s3_work *w, struct s3_tree *ret)
     return 0;
 }
 
-/* Before anything is added: what will be does not count yet. */
+/* Before anything is added: announces additions, which do not count yet. */
 static int announce(struct s3_work *w, struct err *e)
 {
     struct s3_remote *r = &w->remote;
@@ -214,7 +215,7 @@ static int announce(struct s3_work *w, struct err *e)
                : s3_manifest_write(w->client, w->config, w->dir, &r->manifest, r->manifest_etag, e);
 }
 
-/* Content that was put aside goes to its object. */
+/* Moves staged content to its object. */
 static int bring_home(struct s3_work *w, struct s3_step *s, struct err *e)
 {
     char from[S3_KEY_SIZE], to[S3_KEY_SIZE + 1];
@@ -236,7 +237,7 @@ static int bring_home(struct s3_work *w, struct s3_step *s, struct err *e)
     return r;
 }
 
-/* What pushes that died have left. */
+/* Removes what interrupted pushes have left. */
 static int tidy(struct s3_work *w, struct err *e)
 {
     char key[S3_KEY_SIZE];
@@ -275,7 +276,7 @@ static int push(struct s3_work *w, struct err *e)
     if (!anything_to_do(w))
         return 0;
     w->pushed = true;
-    /* What another push put aside, and did not live to bring home. */
+    /* What an interrupted push has staged but not moved to its object. */
     for (size_t i = 0; i < w->plan.n; i++) {
         struct s3_step *s = &w->plan.v[i];
         bool stays = s->action == S3_KEEP || s->action == S3_DOWNLOAD;

@@ -67,7 +67,7 @@ static int on_key(void *ctx, const char *key, uint64_t size, const char *etag, s
     AUTO_FREE char *dir = len && key[len - 1] == '/' ? strndup(path, strlen(path) - 1) : NULL;
     if (dir)
         a.kind = S3_KIND_DIR, a.mode = 0755,
-        a.size = 0; /* the ETag tells that there is an object */
+        a.size = 0; /* the ETag shows that there is an object */
     if (!s3_path_ok(dir ? dir : path)) {
         l->r->strange++;
         return 0;
@@ -82,7 +82,7 @@ static void on_more(void *ctx)
         l->watch->more(l->watch->ctx);
 }
 
-/* "ETAG\n" and the manifest. Nothing depends on it: what is damaged or old is read from the bucket. */
+/* "ETAG\n" and the manifest. Nothing depends on it: if it is damaged or old, the bucket is read. */
 static int read_kept(int dir, const char *etag, struct s3_tree *ret)
 {
     AUTO_FREE char *text = NULL;
@@ -132,7 +132,7 @@ static const struct s3_entry *staged_at(const struct listing *l, const struct s3
     return m && m->staged ? s3_tree_find(&l->staged, m->staged) : NULL;
 }
 
-/* An object by what is known about it; NULL = it does not count. */
+/* Finds the known entry for an object; NULL = it does not count. */
 static const struct s3_entry *known_as(const struct listing *l, const struct s3_tree *base,
                                        const struct s3_entry *o)
 {
@@ -175,7 +175,7 @@ static int add_object(struct listing *l, const struct s3_tree *base, const struc
         return -ENOMEM;
     if (as == o || as->staged)
         return 0;
-    a->size = o->size; /* the server's word, as the download will be measured by it */
+    a->size = o->size; /* as the server reports it, since the download is checked against it */
     (void)snprintf(a->etag, sizeof(a->etag), "%s", o->etag);
     return 0;
 }
@@ -198,7 +198,7 @@ static int merge(struct listing *l, const struct s3_tree *base)
     return x < 0 ? x : s3_tree_imply_dirs(&r->tree);
 }
 
-/* Content that was put aside for a manifest that never came. */
+/* Finds content staged for a manifest that was never written. */
 static int find_leftovers(struct listing *l)
 {
     AUTO_STRLIST struct strlist used = {0};
@@ -289,7 +289,7 @@ int s3_manifest_write(struct s3_client *c, const struct s3_config *config, int d
     if (r < 0)
         return r;
     memcpy(etag, fresh, sizeof(fresh));
-    if (t->pending.n == 0) /* of a push, only the end is worth it */
+    if (t->pending.n == 0) /* of a push, only the final one is worth keeping */
         keep_manifest(dir, etag, text, strlen(text));
     return 0;
 }

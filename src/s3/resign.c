@@ -12,7 +12,7 @@
 
 enum { TEXT_MAX = 256 << 10, SCOPE_MAX = 64 };
 
-/* What the guest's own signature says. */
+/* The contents of the guest's own signature. */
 struct claim {
     char date[SCOPE_MAX], region[SCOPE_MAX], service[SCOPE_MAX];
     struct http_text names; /* of signed headers: a;b;c */
@@ -24,7 +24,7 @@ static int fail(const char **why, const char *what)
     return -EINVAL;
 }
 
-/* The first field of that name; NULL: none. */
+/* The first field with that name; NULL: none. */
 static const struct http_field *field(const struct http_head *h, const char *name)
 {
     for (size_t i = 0; i < h->n; i++)
@@ -35,7 +35,7 @@ static const struct http_field *field(const struct http_head *h, const char *nam
 
 /* --- the claim ------------------------------------------------------------------------------- */
 
-/* Takes what comes before `sep` off a text; false: it does not fit. */
+/* Splits off what comes before `sep`; false: it does not fit. */
 static bool take(struct http_text *t, char sep, struct http_text *ret)
 {
     const char *end = memchr(t->p, sep, t->n);
@@ -90,7 +90,7 @@ static int read_claim(const struct http_head *h, struct claim *c, const char **w
 
 /* --- what is signed -------------------------------------------------------------------------- */
 
-/* All fields of that name as one "name:value". */
+/* Adds all fields with that name as one "name:value". */
 static int add_header(const struct http_head *h, struct http_text name, struct strlist *to,
                       const char **why)
 {
@@ -122,7 +122,7 @@ static int add_token(const char *token, struct strlist *to)
     return r;
 }
 
-/* The headers that the guest has signed, and the token of our own. */
+/* The headers that the guest has signed, and our own token. */
 static int signed_headers(const struct http_head *h, struct http_text names, const char *token,
                           struct strlist *to, const char **why)
 {
@@ -154,7 +154,7 @@ static int split_query(struct http_text q, struct strlist *to)
     return r;
 }
 
-/* As the service reads it: S3 takes it as it was sent, all others encode it once more. */
+/* As the service interprets it: S3 uses the path as sent, all others encode it once more. */
 static int add_path(struct buf *out, struct http_text path, bool as_it_is, const char **why)
 {
     AUTO_BUF struct buf text = {.limit = TEXT_MAX};
@@ -168,7 +168,7 @@ static int add_path(struct buf *out, struct http_text path, bool as_it_is, const
     return r < 0 ? r : buf_append(out, "", 1);
 }
 
-/* What stands for the body. */
+/* The payload hash that represents the body. */
 static int payload(const struct http_head *h, const void *body, size_t n, char out[80],
                    const char **why)
 {

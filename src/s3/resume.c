@@ -1,13 +1,14 @@
-/* Uploads in parts that outlive the sync which began them: a record of each, in the workspace's directory,
+/* Multipart uploads that outlive the sync that began them: a record of each, in the workspace's
+ * directory,
  *
  *     s3-uploads/HASH     the upload's ID, the key, what the object's metadata will be; then a line for each
  *                         part that the server has: "NUMBER ETAG SHA256"
  *
- * where HASH is that of the path. The next sync asks the server which parts it still has. One counts if
- * the record knows its ETag, and the file still has at that place what the record says was sent. Whatever
- * else is in the record, or is missing from it, costs time and nothing else.
+ * where HASH is that of the path. The next sync asks the server which parts it still has. A part
+ * counts if the record has its ETag, and the file still contains, at that offset, what the record
+ * says was sent. Any other error in the record only costs time.
  *
- * A push that has come to its end gives up what it had no use for.
+ * A completed push gives up uploads that it did not need.
  */
 #include "s3/work.h"
 #include "util/fs.h"
@@ -29,7 +30,7 @@ static void name_of(const char *path, char out[DIGEST_HEX_SIZE])
     out[NAME_HEX] = '\0';
 }
 
-/* The next line, which is cut off; NULL: there is no whole one. */
+/* Splits off the next line; NULL: there is no complete one. */
 static char *take_line(char **at)
 {
     char *line = *at, *end = line ? strchr(line, '\n') : NULL;
@@ -73,7 +74,7 @@ static char *join(const struct strlist *meta)
     return buf_text(&b) ? strdup(buf_text(&b)) : NULL;
 }
 
-/* Those that both the record and the server have. */
+/* Finds the parts that both the record and the server have. */
 static void match_parts(char *at, char (*there)[S3_ETAG_SIZE], struct s3_resume *ret)
 {
     for (char *line; (line = take_line(&at));) {
@@ -88,7 +89,7 @@ static void match_parts(char *at, char (*there)[S3_ETAG_SIZE], struct s3_resume 
     }
 }
 
-/* An upload that was begun for the same object. */
+/* Resumes an upload that was begun for the same object. */
 static int go_on(struct s3_work *w, int dir, const char *name, const char *key, const char *meta,
                  struct s3_upload *up, struct s3_resume *ret)
 {
@@ -116,7 +117,7 @@ static int go_on(struct s3_work *w, int dir, const char *name, const char *key, 
     return r;
 }
 
-/* Without a record it works, too, once. */
+/* Without a record, the upload still works, but cannot be resumed. */
 static int record_new(int dir, const char *name, const struct s3_upload *up, const char *meta)
 {
     AUTO_FREE char *text = NULL;
@@ -168,7 +169,7 @@ void s3_resume_note(const struct s3_resume *r, unsigned number, const char *sha,
     char line[S3_ETAG_SIZE + 128];
     int n = snprintf(line, sizeof(line), "%u %s %s\n", number, up->etag[number - 1], sha);
     if (r->fd >= 0)
-        (void)!write(r->fd, line, (size_t)n); /* at once: what is not whole is nothing */
+        (void)!write(r->fd, line, (size_t)n); /* in one write: an incomplete line is ignored */
 }
 
 void s3_resume_end(struct s3_work *w, const char *path, struct s3_upload *up, struct s3_resume *r,
@@ -177,7 +178,7 @@ void s3_resume_end(struct s3_work *w, const char *path, struct s3_upload *up, st
     char name[DIGEST_HEX_SIZE];
     name_of(path, name);
     AUTO_CLOSE int dir = dir_open_at(w->dir, DIR_NAME);
-    bool useless = result == -ESTALE; /* the server will not have it, however often it is asked */
+    bool useless = result == -ESTALE; /* the server would refuse it again and again */
     if (result < 0 && (r->fd < 0 || useless))
         s3_upload_abort(w->client, up);
     if (dir >= 0 && (result == 0 || result == -ENOENT || useless))
@@ -199,8 +200,7 @@ bool s3_resume_staged(struct s3_work *w, const struct s3_step *s, char id[33])
         return false;
     const char *staged = rec.key + strlen(prefix);
     bool used = s->remote && s->remote->staged && strcmp(s->remote->staged, staged) == 0;
-    if (used ||
-        strlist_has(&w->remote.leftover, staged)) /* somebody has it, or is about to remove it */
+    if (used || strlist_has(&w->remote.leftover, staged)) /* it is used, or about to be removed */
         return false;
     (void)snprintf(id, 33, "%s", staged);
     return true;

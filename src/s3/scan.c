@@ -1,5 +1,5 @@
-/* The local side of a workspace, as a tree. A guest may change it meanwhile, and chose all its
- * names. */
+/* The local side of a workspace, as a tree. A guest may change it meanwhile, and may have chosen
+ * all its names. */
 #include "image/oci/digest.h"
 #include "s3/tree.h"
 #include "util/beneath.h"
@@ -28,14 +28,14 @@ static void leave_out(const struct s3_scan *how, const char *path, const char *w
     how->warn(how->warn_ctx, text);
 }
 
-/* It may have been moved to where nobody looks any more. */
+/* It may have been moved to a place that was already scanned. */
 static void lose(const struct s3_scan *how)
 {
     if (how->lost)
         *how->lost = true;
 }
 
-/* What it hides is not gone, and what is in it cannot be replaced by renames. */
+/* What it hides is not gone, and its contents cannot be replaced by renames. */
 static int refuse_mount(const char *path, struct err *e)
 {
     (void)err_set(e, EXDEV, "something is mounted on '%s', or above it", path);
@@ -43,7 +43,7 @@ static int refuse_mount(const char *path, struct err *e)
     return -EXDEV;
 }
 
-/* A file whose content is still in the bucket, and which is where base has it. */
+/* Whether it is a file whose content is still in the bucket, and which is where base has it. */
 static bool is_as_marked(int at, const char *name, const struct s3_entry *was, struct s3_entry *a)
 {
     char later[LATER_SIZE];
@@ -80,7 +80,7 @@ static int add(struct scan *s, const struct s3_entry *a)
 
 /* --- directories whose entries are still to be made -------------------------------------------- */
 
-/* They are what base has there. */
+/* Adds the entries that base has there. */
 static int add_unlisted(struct scan *s, size_t len)
 {
     const struct s3_tree *base = s->how.base;
@@ -115,11 +115,12 @@ static int look_at_mark(struct scan *s, int fd, size_t len)
             memcpy(s->to->v[s->to->n - 1].later, id, sizeof(id));
         return add_unlisted(s, len);
     }
-    r = r == 1 ? later_mark(fd, LATER_XATTR, NULL, 0) : 0; /* of a sync that was killed */
+    r = r == 1 ? later_mark(fd, LATER_XATTR, NULL, 0) : 0; /* left by a killed sync */
     return r < 0 ? err_sys(s->e, -r, "cannot write '%s'", s->path) : 1;
 }
 
-/* What is ignored is not looked at, but the record of what it will hold may not be lost. */
+/* Ignored directories are not examined, but the record of what they will contain must not be
+ * lost. */
 static bool is_unlisted(int at, const char *name)
 {
     char id[LATER_SIZE];
@@ -225,7 +226,7 @@ int s3_tree_walk(int dirfd, const struct s3_scan *how, struct s3_tree *ret, stru
 
 /* --- contents -------------------------------------------------------------------------------- */
 
-/* A file whose content is still in the bucket. 1: it is left out. */
+/* Fetches the content of a file that is still in the bucket. 1: it is left out. */
 static int bring(const struct s3_scan *how, int of, const char *path, struct err *e)
 {
     char ref[48];
@@ -237,7 +238,7 @@ static int bring(const struct s3_scan *how, int of, const char *path, struct err
                   : how->fill(how->fill_ctx, fd, path, e);
 }
 
-/* Whether it could have the content of what is known at its path: otherwise its sum says nothing. */
+/* Whether it could have the content known at its path: otherwise, its hash is of no use. */
 static bool may_be_known(const struct s3_scan *how, const struct s3_entry *a)
 {
     const struct s3_entry *was = how->base ? s3_tree_find(how->base, a->path) : NULL;
@@ -247,7 +248,8 @@ static bool may_be_known(const struct s3_scan *how, const struct s3_entry *a)
     return there && there->size == a->size;
 }
 
-/* What both sides had stays in the bucket, as if the file were still that. 1: there was nothing. */
+/* Leaves out a large file: the bucket keeps what both sides had, as if the file were unchanged. 1:
+ * there was nothing. */
 static int leave_large(const struct s3_scan *how, struct s3_entry *a)
 {
     leave_out(how, a->path, "it is larger than 5 GiB");
@@ -287,7 +289,7 @@ static int read_file(int dirfd, const struct s3_scan *how, struct s3_entry *a, s
         return r;
     if (fstat(fd, &st) < 0)
         return err_sys(e, errno, "cannot read '%s'", a->path);
-    s3_entry_stat(a, &st); /* before it is read: a later change shows */
+    s3_entry_stat(a, &st); /* before it is read, so that a later change is noticed */
     a->unread = false;
     if (a->size > S3_FILE_MAX)
         return leave_large(how, a);

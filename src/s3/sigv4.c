@@ -25,7 +25,8 @@ static struct digest padded(const uint8_t key[HMAC_BLOCK], uint8_t pad, const vo
     return hasher_finish(&h);
 }
 
-/* By hand, since OpenSSL's brings all of its algorithms with it, which every start of msb pays for. */
+/* Hand-written, since OpenSSL's brings in all of its algorithms, which would slow down every start
+ * of msb. */
 static struct digest hmac(const void *key, size_t key_len, const char *text, size_t n)
 {
     uint8_t block[HMAC_BLOCK] = {0};
@@ -110,7 +111,7 @@ int sigv4_query(struct buf *out, const struct strlist *query)
     return r;
 }
 
-/* Values lose the spaces around them, and all but one of those within. */
+/* Strips spaces around values, and collapses those inside to one. */
 static int add_value(struct buf *out, const char *v)
 {
     int r = 0;

@@ -21,18 +21,18 @@
 
 #define BASE_FILE "s3-base.json"
 #define TMP_DIR "s3-tmp"
-#define CACHE_DIR "objects"   /* in the cache of the home */
+#define CACHE_DIR "objects"   /* in the home's cache */
 #define LATER_FILE "s3-later" /* there may be files whose content is not here */
 #define MEMORY_MAX (2 * GIB)
 
 enum {
     PASSES = 6,           /* over a workspace that keeps changing */
-    BASE_MAX = 128 << 20, /* with what only this host needs, twice a manifest */
+    BASE_MAX = 128 << 20, /* twice a manifest, to include what only this host needs */
     NOTE_MAX = 4096,      /* bytes of one line between the processes */
-    WARNINGS_MAX = 50,    /* of one sync; the rest is counted */
-    SUGGEST_FILES = 1000, /* or so many bytes: large enough to suggest that it is left out */
+    WARNINGS_MAX = 50,    /* of one sync; others are only counted */
+    SUGGEST_FILES = 1000, /* or that many bytes: large enough to suggest leaving it out */
     SUGGEST_BYTES = 64 << 20,
-    FETCH_IDLE_MS = 30 * 1000, /* then it ends: the next one has fresh keys */
+    FETCH_IDLE_MS = 30 * 1000, /* then it ends: the next process has fresh keys */
 };
 
 /* --- between the processes ------------------------------------------------------------------- */
@@ -82,14 +82,14 @@ struct job {
     const struct s3_credentials *keys;
     int dir; /* the workspace's */
     bool look, probe;
-    bool may_go_on; /* the caller wants to know of a long listing that he need not wait for */
+    bool may_go_on; /* the caller wants to be told of a long listing for which it need not wait */
     enum s3_here here;
     int cache; /* -1: none */
-    int fetch; /* not -1: the socket on which contents are asked for, and nothing else is done */
+    int fetch; /* not -1: only serves requests for contents on this socket */
     struct outlet out;
 };
 
-/* Sums that were guessed, and are known now. A damaged line is nobody's. */
+/* Replaces guessed hashes that are now known. Damaged lines are ignored. */
 static void learn_fetched(int dir, struct s3_tree *base)
 {
     AUTO_FREE char *text = NULL;
@@ -120,7 +120,7 @@ int s3_base_load(struct s3_work *w, struct err *e)
         return 0;
     if (r == 0)
         r = s3_tree_parse(text, n, &w->base);
-    /* Without it every difference is a conflict, which loses nothing. */
+    /* Without it, every difference is a conflict, which loses nothing. */
     if (r < 0 && r != -EBADMSG)
         return err_sys(e, -r, "cannot read " BASE_FILE);
     learn_fetched(w->dir, &w->base);
@@ -148,7 +148,7 @@ static int save_base(const struct s3_work *w, int dir, struct err *e)
     return 0;
 }
 
-/* Whether save_base() would write what is there already. */
+/* Whether save_base() would write what is already there. */
 static bool is_as_recorded(const struct s3_work *w)
 {
     for (size_t i = 0; i < w->plan.n; i++) {
@@ -178,14 +178,14 @@ static void forget_pass(struct s3_work *w)
     w->lazy = w->unlisted = w->pushed = false;
 }
 
-/* A file that has another name or mode now, and has never been read. */
+/* Fills a file that now has another name or mode, and was never read. */
 static int fill_moved(void *ctx, int fd, const char *path, struct err *e)
 {
     struct s3_work *w = ctx;
     struct s3_entry of = {0};
     char id[LATER_SIZE];
     if (later_get(fd, id) && s3_known_in_base(w, id, &of) < 0)
-        return 1; /* of a sync that was killed */
+        return 1; /* left by a killed sync */
     free(of.path);
     int r = s3_later_fill(w, fd, s3_known_in_base, w, NULL, e);
     if (r != -ESTALE)
@@ -195,7 +195,8 @@ static int fill_moved(void *ctx, int fd, const char *path, struct err *e)
     return 1;
 }
 
-/* Nothing was changed here since the last sync, as far as can be told without reading a file. */
+/* Whether nothing has changed here since the last sync, as far as can be told without reading
+ * files. */
 static bool is_as_it_was(const struct s3_work *w)
 {
     bool same = !w->fresh && w->local.n == w->base.n;
@@ -205,7 +206,7 @@ static bool is_as_it_was(const struct s3_work *w)
     return same;
 }
 
-/* A push would take something out of the bucket. */
+/* Whether a push would remove something from the bucket. */
 static bool takes_away(const struct s3_work *w)
 {
     bool takes = w->plan.count[S3_DELETE_REMOTE];
@@ -216,7 +217,7 @@ static bool takes_away(const struct s3_work *w)
     return takes;
 }
 
-/* Whether something that base has is not here. Both are sorted. */
+/* Whether something in base is missing here. Both are sorted. */
 static bool misses_any(const struct s3_work *w)
 {
     for (size_t i = 0; i < w->base.n; i++)
@@ -229,7 +230,8 @@ static void told_before(void *ctx, const char *text)
 {
 }
 
-/* Whether something has come since the walk, or came behind it: it may be what is missing, under a new name. */
+/* Whether something has appeared since the walk, or behind it: it may be what is missing, under a
+ * new name. */
 static int has_come(struct s3_work *w, const struct s3_scan *how, bool *ret, struct err *e)
 {
     AUTO_S3_TREE struct s3_tree now = {0};
@@ -241,8 +243,8 @@ static int has_come(struct s3_work *w, const struct s3_scan *how, bool *ret, str
     return r;
 }
 
-/* Something that was seen is gone under one name, and may be all there is of what is missing: another walk
- * may find it. If that is no better, the bucket keeps what would be removed, for now. */
+/* Something that was seen has lost its name, and may be what is missing: another walk may find it.
+ * If that does not help, the bucket keeps, for now, what would be removed. */
 static void be_careful(struct s3_work *w)
 {
     if (!w->second) {
@@ -255,7 +257,7 @@ static void be_careful(struct s3_work *w)
             continue;
         w->plan.count[S3_DELETE_REMOTE]--;
         w->plan.count[S3_KEEP]++;
-        s->action = S3_KEEP; /* what both sides had, still */
+        s->action = S3_KEEP; /* what both sides had before */
     }
     if (takes_away(w))
         atomic_store(&w->again, true);
@@ -282,7 +284,7 @@ static int compare(struct s3_work *w, struct job *j, struct err *e)
         r = s3_tree_walk(w->data, &how, &w->local, e);
     if (r < 0)
         return r;
-    /* Nobody need wait for the end of a long listing that cannot lead to a conflict. */
+    /* There is no need to wait for the end of a long listing that cannot lead to a conflict. */
     bool same = j->out.warnings == warnings && is_as_it_was(w);
     const struct s3_watch none = {0}, *watch = same || w->fresh ? &w->watch : &none;
     r = s3_remote_load(w->client, w->config, w->dir, &w->base, watch, &w->remote, e);
@@ -314,7 +316,7 @@ static void warn_about_remote(struct s3_work *w)
         s3_work_warn(w, "the bucket's manifest is damaged: objects are taken as they are");
 }
 
-/* The list of what is ignored came with this pull: it counts before anything is pushed. */
+/* The ignore list came with this pull: it takes effect before anything is pushed. */
 static bool has_new_rules(const struct s3_work *w)
 {
     for (size_t i = 0; i < w->plan.n; i++) {
@@ -326,7 +328,7 @@ static bool has_new_rules(const struct s3_work *w)
     return false;
 }
 
-/* A push that would make the bucket too large for the next sync is not begun. */
+/* Refuses to begin a push that would make the bucket too large for the next sync. */
 static int check_room(const struct s3_work *w, struct err *e)
 {
     uint64_t bytes = 0;
@@ -348,8 +350,8 @@ static bool is_refusal(int r)
     return r == -EOPNOTSUPP || r == -ENOTEMPTY;
 }
 
-/* The first sync of all: nothing is made that nobody has looked at. 1: the rules of what is ignored
- * have come, and count from now on. A refusal: s3_plan_lazily() says why it cannot be. */
+/* The very first sync: creates nothing that has not been accessed. 1: ignore rules have arrived,
+ * and apply from now on. On refusal, s3_plan_lazily() says why. */
 static int begin_lazily(struct s3_work *w, struct err *e)
 {
     for (size_t i = 0; i < w->plan.n; i++) {
@@ -365,7 +367,7 @@ static int begin_lazily(struct s3_work *w, struct err *e)
     return r < 0 && !is_refusal(r) ? err_sys(e, -r, "cannot write the workspace") : r;
 }
 
-/* What is to be here is here, or will be when somebody wants it. */
+/* Makes everything that should be here available, now or on demand. */
 static int bring_here(struct s3_work *w, const struct job *j, struct err *e)
 {
     int r = j->here == S3_HERE_MARKS && s3_can_be_lazy(w) ? begin_lazily(w, e) : 0;
@@ -389,7 +391,7 @@ static int one_pass(struct s3_work *w, struct job *j, struct err *e)
         r = bring_here(w, j, e);
     if (r == 1)
         return 1;
-    /* What was pulled counts, whatever becomes of the push. */
+    /* What was pulled counts, whether or not the push succeeds. */
     bool pulled = n[S3_DOWNLOAD] + n[S3_DELETE_LOCAL] + n[S3_CONFLICT];
     if (r == 0 && pulled)
         r = save_base(w, j->dir, e);
@@ -425,7 +427,7 @@ static int all_passes(struct s3_work *w, struct job *j, struct err *e)
                : err_set(e, EAGAIN, "the workspace and the bucket keep changing: try again later");
 }
 
-/* The length of the directory in the path that can be made again, if it is in one; 0. */
+/* The length of the path up to and including a directory that can be recreated, or 0. */
 static size_t remakeable(const char *path)
 {
     static const char *const names[] = {"node_modules", ".venv"};
@@ -438,7 +440,7 @@ static size_t remakeable(const char *path)
     return 0;
 }
 
-/* Suggests to leave out what a package manager made, where that is much. */
+/* Suggests leaving out what a package manager made, if that is a lot. */
 static void suggest(struct s3_work *w)
 {
     const struct s3_tree *t = &w->local;
@@ -486,7 +488,7 @@ static int look(struct s3_work *w, struct job *j, struct err *e)
     return r;
 }
 
-/* Whether a write that must not happen does not. */
+/* Checks that a write that must be refused is refused. */
 static int probe(struct s3_work *w, struct result *res, struct err *e)
 {
     char key[S3_KEY_SIZE], etag[S3_ETAG_SIZE], path[64];
@@ -549,7 +551,7 @@ static int do_job(struct job *j, struct result *res, struct err *e)
 
 /* --- the process ----------------------------------------------------------------------------- */
 
-/* Without one, everything is fetched. */
+/* Without it, everything is fetched. */
 static int open_cache(const struct store *s)
 {
     AUTO_CLOSE int all = store_cache_open(s, NULL);
@@ -558,7 +560,7 @@ static int open_cache(const struct store *s)
     return MAX(dir_open_at(all, CACHE_DIR), -1);
 }
 
-/* All that it may open: the workspace, and what name lookups and TLS read. */
+/* Restricts what it may open: the workspace, and what name lookups and TLS read. */
 static void confine(const struct job *j)
 {
     const char *const paths[] = {"/etc",
@@ -577,14 +579,14 @@ static void confine(const struct job *j)
         grants[n++] = (struct landlock_grant){.fd = j->cache, .write = true};
     const size_t ours = n;
     int data = dir_open_at(j->dir, "data");
-    if (data >= 0) /* by itself: a share server's directories are in a mount that begins there */
+    if (data >= 0) /* separately: a share server's directories are in a mount that begins there */
         grants[n++] = (struct landlock_grant){.fd = data, .write = true};
     for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
         int fd = paths[i] ? open(paths[i], O_PATH | O_CLOEXEC) : -1;
         if (fd >= 0)
             grants[n++] = (struct landlock_grant){.fd = fd};
     }
-    (void)landlock_enter(grants, n); /* a second line, where the host has it */
+    (void)landlock_enter(grants, n); /* a second line of defense, where the host has it */
     for (size_t i = ours; i < n; i++)
         (void)close(grants[i].fd);
 }
@@ -599,7 +601,7 @@ static _Noreturn void child(struct job *j, pid_t parent)
 #endif
     };
     int keep[] = {j->dir, j->out.fd, j->fetch, j->cache};
-    (void)umask(0); /* modes are the bucket's */
+    (void)umask(0); /* modes come from the bucket */
     process_default_signals();
     (void)signal(SIGPIPE, SIG_IGN);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
@@ -633,7 +635,7 @@ static int read_exactly(int fd, void *p, size_t n)
     return read_up_to(fd, p, n) == (ssize_t)n ? 0 : -EPIPE;
 }
 
-/* False: whoever wanted the sync is gone. */
+/* False: the requester of the sync is gone. */
 static bool wait_for_note(int fd, int until)
 {
     struct pollfd p[] = {{.fd = fd, .events = POLLIN}, {.fd = until ? until : -1}};
@@ -642,7 +644,7 @@ static bool wait_for_note(int fd, int until)
     return p[0].revents || !p[1].revents;
 }
 
-/* What it says is not trusted: it parses what strangers send. */
+/* Its messages are not trusted, since it parses untrusted data. */
 static int hear(int fd, const struct s3_sync *how, struct result *ret)
 {
     for (;;) {
@@ -680,7 +682,7 @@ static int run_job(struct job *j, struct s3_sync *how, struct result *res, struc
 {
     int ends[2];
     const struct curl_api *curl;
-    int r = curl_load(&curl, e); /* from here, the child could not */
+    int r = curl_load(&curl, e); /* here, since the child could not */
     if (r < 0)
         return r;
     if (pipe2(ends, O_CLOEXEC) < 0)

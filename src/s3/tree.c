@@ -145,7 +145,7 @@ bool s3_entry_untouched(const struct s3_entry *a, const struct stat *st)
 void s3_entry_stat(struct s3_entry *a, const struct stat *st)
 {
     a->ctime_ns = ns_of(&st->st_ctim);
-    /* A second change within one tick of the clock would not show: such a file is read again. */
+    /* A second change within one clock tick would go unnoticed: such a file is read again. */
     a->ino = (int64_t)realtime_ns() - a->ctime_ns < TICKS_NS ? 0 : st->st_ino;
     a->mtime_ns = ns_of(&st->st_mtim);
     a->size = S_ISDIR(st->st_mode) ? 0 : (uint64_t)st->st_size;

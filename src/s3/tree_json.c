@@ -1,8 +1,8 @@
-/* Trees as JSON: what we write, what we have written, and what others may have.
+/* Trees as JSON: writing them, reading our own, and reading anyone's.
  *
- * Nearly all that is read was written here, and a start of a sandbox waits for it: such text is
- * read in one pass. Anything else, down to a space, is left to the library; so what the quick way
- * accepts is a subset, and it has to find the same in it.
+ * Nearly everything that is read was written here, and a sandbox's start waits for it: such text is
+ * read in one pass. Anything that differs, even by a space, is left to the library; so the fast
+ * path accepts a subset, and must yield the same result for it.
  */
 #include "s3/tree.h"
 #include "util/json.h"
@@ -244,7 +244,7 @@ static bool scan_kind(struct scanner *s, enum s3_kind *ret)
     return false;
 }
 
-/* What is not what it should be need not be refused: it has to be left to the library. */
+/* Anything unexpected need not be refused, but must be left to the library. */
 static bool scan_entry(struct scanner *s, struct s3_entry *a, char staged[S3_ETAG_SIZE])
 {
     uint64_t mode = 0, mtime = 0, ctime = 0;
@@ -281,7 +281,7 @@ static bool scan_entries(struct scanner *s, struct s3_tree *t)
         if ((!first && !word(s, ",")) || !word(s, "\"") || !text(s, path, sizeof(path)) ||
             !scan_entry(s, &a, staged) || !s3_path_ok(path))
             return false;
-        if (t->n && strcmp(t->v[t->n - 1].path, path) >= 0) /* sorted, and each once */
+        if (t->n && strcmp(t->v[t->n - 1].path, path) >= 0) /* sorted, without duplicates */
             return false;
         if (!s3_tree_add(t, path, &a))
             return false;

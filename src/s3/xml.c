@@ -13,7 +13,7 @@ struct xml {
     xml_fn fn;
     void *ctx;
     char path[XML_PATH_MAX];
-    size_t cut[XML_DEPTH_MAX]; /* how long the path was before each open element */
+    size_t cut[XML_DEPTH_MAX]; /* the path's length before each open element */
     unsigned depth;
     bool root_seen;
     char text[XML_TEXT_MAX + 1];
@@ -131,7 +131,7 @@ static int entity(struct xml *x)
     return skip(x, "#") ? numbered_char(x, 10) : -EBADMSG;
 }
 
-/* name="value", checked and forgotten. */
+/* name="value", checked and dropped. */
 static int attribute(struct xml *x)
 {
     const char *name;
