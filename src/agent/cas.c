@@ -26,7 +26,7 @@ enum {
     FUSE_MAGIC = 0x65735546, /* from <linux/magic.h>, which musl does not include */
 };
 
-/* What distributions call the bundle; the first one always exists in the end. */
+/* Distributions' names for the bundle; the first one always exists afterwards. */
 static const char *const bundles[] = {
     PROTO_CAS_BUNDLE,
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -44,7 +44,7 @@ static const char *const openssl_dirs[] = {"/usr/lib/ssl", "/etc/ssl", "/etc/pki
 
 /* --- merging --------------------------------------------------------------------------------- */
 
-/* The next certificate from `at` on, without the lines' ends around it; NULL: no more. */
+/* The next certificate from `at` on, without the line ends around it; NULL: there is none. */
 static const char *next_cert(const char *at, const char *end, size_t *len)
 {
     const char *begin = memmem(at, (size_t)(end - at), CERT_BEGIN, sizeof(CERT_BEGIN) - 1);
@@ -117,7 +117,7 @@ int cas_merge(struct buf *out, const char *old, size_t old_len, const char *pem)
 
 /* --- files ----------------------------------------------------------------------------------- */
 
-/* Atomically: a bundle that is cut short would stay so. */
+/* Atomically: a truncated bundle would stay truncated. */
 static int replace_bundle(const char *path, const struct buf *b, mode_t mode)
 {
     char tmp[PATH_MAX + 8];
@@ -182,7 +182,7 @@ static void link_for_openssl(const char *root)
     char path[PATH_MAX];
     struct stat st;
     (void)snprintf(path, sizeof(path), "%s/etc/debian_version", root);
-    bool debian = stat(path, &st) == 0; /* OpenSSL looks there even where the package is missing */
+    bool debian = stat(path, &st) == 0; /* OpenSSL looks there even if the package is missing */
     for (size_t i = 0; i < ARRAY_LEN(openssl_dirs); i++) {
         (void)snprintf(path, sizeof(path), "%s%s", root, openssl_dirs[i]);
         if (i == 0 && debian)

@@ -28,7 +28,7 @@
 #define SAFE (MS_NOSUID | MS_NODEV | MS_NOEXEC)
 #define GROUPS "/sys/fs/cgroup"
 #define GROUP "container-"
-#define GROUPS_DEEP "32" /* that a container can make in its own */
+#define GROUPS_DEEP "32" /* depth of groups that a container can make in its own */
 
 enum { PORTS_TRIED = 256, KEPT_FROM = 512, MOUNTS_MAX = 64 };
 enum { END_WAIT_MS = 10, GROUPS_AT_ONCE = 256 };
@@ -40,7 +40,7 @@ enum { ATTR_RDONLY = 1, ATTR_NOSUID = 2, ATTR_NODEV = 4, ATTR_NOEXEC = 8 };
 static const struct config *pod;
 static uint32_t last_number;
 
-/* What the new process says, once. */
+/* The new process's report, sent once. */
 struct report {
     int code; /* 0: all is well */
     char text[ERR_MSG_MAX];
@@ -69,7 +69,7 @@ static int attach(int tree, uint32_t options, const char *path)
     return 0;
 }
 
-/* Links in the tree lead nowhere but into it: it is the root by now. */
+/* Links in the tree stay inside it: it is the root by now. */
 static int enter_tree(const char *name, struct err *e)
 {
     char path[PATH_MAX];
@@ -112,7 +112,7 @@ static int make_devices(struct err *e)
     return r;
 }
 
-/* What is at their places in the tree, before something is mounted above it. */
+/* Takes what is at those places in the tree, before anything is mounted above it. */
 static int take_places(const struct config *cfg, int *trees, struct err *e)
 {
     for (size_t i = 0; i < cfg->nmounts; i++) {
@@ -178,7 +178,8 @@ static int restrict_all(const struct config *cfg, struct err *e)
 
 /* --- the container's own process ------------------------------------------------------------- */
 
-/* What the new process has of PID 1's, whose sessions and pipes are not for it. */
+/* The descriptors that the new process gets from PID 1, whose sessions and pipes it must not
+ * have. */
 enum { FD_REPORT, FD_GROUP, FD_LISTENER, FDS };
 
 static void keep_only(int *fds)
@@ -275,7 +276,7 @@ static bool is_populated(const char *group)
     return fd >= 0 && read(fd, text, sizeof(text) - 1) > 0 && strstr(text, "populated 1");
 }
 
-/* A group without processes, with those that were made in it: `left` groups at most. */
+/* Removes a group without processes, including groups inside it: at most `left` groups. */
 static void remove_group(int above, const char *name, int *left)
 {
     if (unlinkat(above, name, AT_REMOVEDIR) == 0 || errno != EBUSY || --*left < 0)
@@ -288,7 +289,8 @@ static void remove_group(int above, const char *name, int *left)
     (void)unlinkat(above, name, AT_REMOVEDIR);
 }
 
-/* Groups of all containers that have ended: processes of earlier ones may have taken longer. */
+/* Removes the groups of all ended containers: processes in earlier ones may have taken longer to
+ * end. */
 static void remove_groups(void)
 {
     int left = GROUPS_AT_ONCE;
@@ -298,8 +300,8 @@ static void remove_groups(void)
             remove_group(dirfd(d), entry->d_name, &left);
 }
 
-/* What is left of it, if it was in the pid namespace of another, ends here: the others' commands wait
- * meanwhile, so it gets only a moment. */
+/* If it was in another container's pid namespace, its remaining processes are ended here: the other
+ * containers' commands wait meanwhile, so they get only a moment. */
 static void on_gone(uint32_t number)
 {
     const struct timespec pause = {.tv_nsec = 1000000};
@@ -313,7 +315,7 @@ static void on_gone(uint32_t number)
     (void)syncfs(pod->pod_fd); /* what it wrote through mappings */
 }
 
-/* Our next children are in the pid namespace of that process. */
+/* Puts our next children into the pid namespace of that process. */
 static int enter_pids(pid_t of)
 {
     AUTO_CLOSE int fd = (int)syscall(SYS_pidfd_open, of, 0);
@@ -328,8 +330,8 @@ static pid_t find_process(const struct server *srv, uint32_t number)
     return number ? -1 : getpid();
 }
 
-/* Its namespaces are copied from ours: the first root is found as our working directory, since a
- * descriptor would lead to the mounts of ours. */
+/* Its namespaces are copied from ours: the first root is reached as our working directory, since a
+ * descriptor would lead to our own mounts. */
 static pid_t clone_from_first_root(const struct server *srv, const struct config *cfg)
 {
     bool own = cfg->pids_of == OWN_PIDS;
@@ -349,8 +351,8 @@ static pid_t clone_from_first_root(const struct server *srv, const struct config
     return pid;
 }
 
-/* The next number, which is that of its port. Somebody else's program may listen there before us:
- * that only costs the number. */
+/* Takes the next number, which is also its port. If another program already listens there, that
+ * only costs the number. */
 static int listen_somewhere(struct err *e)
 {
     int fd = -EADDRINUSE;

@@ -12,8 +12,8 @@
 
 enum {
     RX_STEP = 16 * 1024,
-    TX_MAX = 64 * 1024, /* a monitor that does not read loses log lines, nothing else */
-    END_WAIT_MS = 200,  /* for the monitor to end a guest that has nothing more to do */
+    TX_MAX = 64 * 1024, /* a monitor that does not read only loses log lines */
+    END_WAIT_MS = 200,  /* time for the monitor to end a guest that has nothing more to do */
 };
 
 static void control_flush(struct control *c)
@@ -21,7 +21,7 @@ static void control_flush(struct control *c)
     while (buf_len(&c->tx)) {
         ssize_t n = send(c->src.fd, buf_head(&c->tx), buf_len(&c->tx), MSG_NOSIGNAL);
         if (n < 0)
-            break; /* later, or never: a dead stream is noticed when it is read */
+            break; /* later, or never: a dead stream is noticed when reading it */
         buf_consume(&c->tx, (size_t)n);
     }
     if (c->loop)
@@ -105,7 +105,8 @@ void control_oom(struct control *c, uint64_t kills)
     control_flush(c);
 }
 
-/* All that is not idle, in /proc/stat's ticks of a hundredth of a second. 0: it cannot be read. */
+/* All time that is not idle, in /proc/stat's ticks of a hundredth of a second. 0: it cannot be
+ * read. */
 static uint64_t cpu_ns(void)
 {
     unsigned long long user, nice, system, irq, softirq;

@@ -92,14 +92,14 @@ static void finish_path(struct table *t, struct text *x, bool scripts, bool plai
     const char *back = plain || path_has(path, ENV_TOOLS_DIR) ? "" : ENV_TOOLS_DIR;
     char *s = text_join(x, "PATH=", front, *front && *path ? ":" : "", path);
     if (*back) {
-        x->p--; /* over the NUL: go on with the same string */
+        x->p--; /* back over the NUL: continue the same string */
         (void)text_join(x, *path || *front ? ":" : "", back, "", "");
     }
     put_var(t, s);
     *value = s + strlen("PATH=");
 }
 
-/* The most that text_join will be asked for. */
+/* The most room that text_join will need. */
 static size_t text_room(const struct env_in *in)
 {
     size_t longest = strlen(ENV_DEFAULT_PATH);
@@ -111,7 +111,7 @@ static size_t text_room(const struct env_in *in)
     return longest + strlen(in->home) + (in->hostname ? strlen(in->hostname) : 0) + 256;
 }
 
-/* Has the image a description of such a terminal, in one of the usual places? */
+/* Whether the image has a description of such a terminal, in one of the usual places. */
 static bool is_known(const char *term)
 {
     static const char *const dirs[] = {"/etc/terminfo", "/lib/terminfo", "/usr/share/terminfo",
@@ -125,7 +125,7 @@ static bool is_known(const char *term)
     return false;
 }
 
-/* The user's own kind where the guest knows it; else one that all know, with as many colors. */
+/* The user's own terminal type if the guest knows it; else a common one with as many colors. */
 static const char *terminal_kind(const char *term)
 {
     static const char plain[] = "xterm", colors[] = "xterm-256color";

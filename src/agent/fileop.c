@@ -74,7 +74,7 @@ int fchan_part(struct fchan *c, struct proto_frame *f)
         int r = fchan_next(c, f);
         if (r < 0 || (f->type >= PROTO_FILE_DATA && f->type <= PROTO_FILE_LEAVE))
             return r;
-        if (f->type == PROTO_FILE_OP) { /* the one before has no end: out of step */
+        if (f->type == PROTO_FILE_OP) { /* the previous request has no end: out of sync */
             c->lost = true;
             return -ECONNRESET;
         }
@@ -178,7 +178,7 @@ void fileop_serve(int fd, uint32_t only, const uint8_t *in, size_t n)
     if (buf_append(&c.rx, in, n) < 0)
         return;
     while (fchan_next(&c, &f) == 0)
-        if (f.type == PROTO_FILE_OP) /* others are of a later version, or outside of any request */
+        if (f.type == PROTO_FILE_OP) /* others are from a later version, or in no request */
             serve_one(&c, &f);
     buf_free(&c.rx);
     buf_free(&c.tx);

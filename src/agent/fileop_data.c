@@ -32,7 +32,7 @@ int open_regular(int dirfd, const char *name, int flags, struct stat *st)
     return r < 0 ? r : steal_fd(&fd);
 }
 
-/* "Invalid argument" would not explain it. */
+/* "Invalid argument" would not explain the error. */
 static int file_error(struct err *e, int code, const char *path)
 {
     if (code == EINVAL)
@@ -46,7 +46,7 @@ int fileop_read(struct fchan *c, const struct file_req *q, struct err *e)
     AUTO_CLOSE int fd = open_regular(AT_FDCWD, q->path, 0, &st);
     if (fd < 0)
         return file_error(e, -fd, q->path);
-    /* Some files in /proc cannot seek; at 0 there is no need to. */
+    /* Some files in /proc cannot seek; at 0, there is no need to. */
     if (q->offset && lseek(fd, (off_t)q->offset, SEEK_SET) < 0)
         return err_sys(e, errno, "%s", q->path);
     file_attr_of(&attr, &st);
@@ -72,7 +72,7 @@ struct writing {
     int fd;
     const char *path;                              /* of the file to replace, links resolved */
     char temp[PROTO_PATH_MAX + TEMP_NAME_MAX + 2]; /* beside it; "" = written in place */
-    bool keep_mode;                                /* take over mode and owner of `old` */
+    bool keep_mode;                                /* keep the mode and owner of `old` */
     struct stat old;
 };
 
@@ -81,7 +81,7 @@ static int open_temp(struct writing *w, const char *path)
     static char real[PATH_MAX];
     char name[TEMP_NAME_MAX];
     struct stat st;
-    w->path = realpath(path, real) ? real : path; /* a link stays one */
+    w->path = realpath(path, real) ? real : path; /* a link stays a link */
     w->keep_mode = stat(w->path, &w->old) == 0;
     if (w->keep_mode && !S_ISREG(w->old.st_mode))
         return S_ISDIR(w->old.st_mode) ? -EISDIR : -EINVAL;

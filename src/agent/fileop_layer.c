@@ -75,7 +75,7 @@ void layer_child_gone(pid_t pid)
     thaw(pid);
 }
 
-/* A layer in memory cannot be frozen, and is read as it is. */
+/* A layer in memory cannot be frozen, and is read unfrozen. */
 static int freeze(struct err *e)
 {
     pid_t none = 0;
@@ -102,7 +102,7 @@ struct packing {
     struct fchan *c;
     struct err *e;
     struct buf head, xattrs;
-    int merged_root; /* the root without what is mounted on it; -1 until it is needed */
+    int merged_root; /* the root without what is mounted on it; -1 until needed */
     bool merged;     /* in a directory that is read from there */
     int depth;
     size_t len, base; /* of path, and where its last name begins */
@@ -187,7 +187,7 @@ static int take_xattr(struct packing *p, const char *at, const char *name, struc
     return r < 0 ? failed(p, -r) : 0;
 }
 
-/* Takes the attributes of dirfd/name, which is not followed. */
+/* Takes the attributes of dirfd/name, without following links. */
 static int take_xattrs(struct packing *p, int dirfd, const char *name, struct dir_marks *marks)
 {
     static char list[XATTR_LIST];
@@ -205,7 +205,7 @@ static int take_xattrs(struct packing *p, int dirfd, const char *name, struct di
 
 /* --- files --- */
 
-/* The first name of the file, or NULL when this is it. */
+/* The first name of the file, or NULL if this is it. */
 static int find_link(struct packing *p, const struct stat *st, const char **ret)
 {
     struct first_name **at = &p->links[st->st_ino % LINK_BUCKETS];
@@ -226,7 +226,7 @@ static int find_link(struct packing *p, const struct stat *st, const char **ret)
     return 0;
 }
 
-/* As much as announced, whatever happens to the file. */
+/* Sends as much as announced, whatever happens to the file. */
 static int pack_data(struct packing *p, int fd, uint64_t size)
 {
     uint64_t left = size;
@@ -278,7 +278,7 @@ static int pack_link(struct packing *p, int dirfd, const char *name, const struc
     return put_header(p, &t);
 }
 
-/* Devices and FIFOs. Sockets are nothing without their processes. */
+/* Devices and FIFOs. Sockets are useless without their processes. */
 static int pack_node(struct packing *p, const struct stat *st)
 {
     if (S_ISSOCK(st->st_mode))

@@ -71,7 +71,7 @@ static int list_one(struct fchan *c, int dirfd, const char *name)
 {
     int r = entry_attr(dirfd, name, AT_SYMLINK_NOFOLLOW, &attr);
     if (r < 0)
-        attr.has = 0; /* gone, or not accessible: the name alone is reported */
+        attr.has = 0; /* gone, or not accessible: only the name is reported */
     (void)snprintf(attr.name, sizeof(attr.name), "%s", name);
     attr.has |= FILE_HAS_NAME;
     fchan_put_attr(c, PROTO_FILE_ENTRY, &attr);
@@ -137,7 +137,7 @@ int make_parents(const char *path)
     return 0;
 }
 
-/* 1: the directory exists, and stays as it is. */
+/* 1: the directory exists, and is left unchanged. */
 static int make_dir(const struct file_req *q)
 {
     mode_t mode = q->has & FILE_HAS_MODE ? q->mode & 07777 : 0755;

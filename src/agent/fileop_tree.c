@@ -46,7 +46,7 @@ static int put_entry(struct getting *g, const char *name)
     return fchan_relieve(g->c);
 }
 
-/* At most the size announced: a file that grows while it is read might never end. */
+/* At most the announced size: a file that grows while being read might never end. */
 static int get_data(struct getting *g, int fd, uint64_t size, const char *name)
 {
     while (size) {
@@ -62,7 +62,7 @@ static int get_data(struct getting *g, int fd, uint64_t size, const char *name)
     return 0;
 }
 
-/* Files in /proc and /sys report size 0 whatever is in them: only reading tells. */
+/* Files in /proc and /sys report size 0 whatever they contain: only reading shows it. */
 static int get_unsized(struct getting *g, int fd, const char *name)
 {
     static uint8_t all[256 * 1024];
@@ -100,7 +100,7 @@ static int get_file(struct getting *g, int dirfd, const char *path, const char *
     return r < 0 ? r : get_data(g, fd, (uint64_t)st.st_size, name);
 }
 
-/* A copy of a tree with /proc or /sys in it has these directories, but not their content. */
+/* A copy of a tree that contains /proc or /sys has these directories, but not their content. */
 static bool is_kernel_fs(int fd)
 {
     struct statfs fs;
@@ -205,7 +205,7 @@ struct putting {
     bool owner;
     int depth; /* dirs[depth] is where entries go */
     struct put_dir dirs[PROTO_DEPTH_MAX + 1];
-    int fd; /* the file under way, or -1 */
+    int fd; /* the current file, or -1 */
     char temp[TEMP_NAME_MAX];
 };
 
@@ -227,7 +227,7 @@ static int set_mtime(int fd, uint32_t has, int64_t ns)
     return has & FILE_HAS_MTIME && futimens(fd, t) < 0 ? -errno : 0;
 }
 
-/* Replaces whatever has the name, except a directory. A mount point cannot be replaced: the file
+/* Replaces whatever has that name, except a directory. A mount point cannot be replaced: the file
  * mounted there is overwritten instead. */
 static int move_into_place(struct putting *p, int dirfd, const char *name)
 {
@@ -386,7 +386,7 @@ static int put_hard(struct putting *p, struct file_attr *a)
     return r < 0 ? put_error(p, -r, a->name) : 0;
 }
 
-/* Anything but a directory, a link to one included, is in the way. */
+/* Anything but a directory is in the way, including a link to one. */
 static int enter_dir(struct putting *p, const struct file_attr *a)
 {
     int dirfd = p->dirs[p->depth].fd;
@@ -475,7 +475,7 @@ int fileop_put(struct fchan *c, const struct file_req *q, struct err *e)
     if (r == 0 && p.depth > 0)
         r = err_set(e, EPROTO, "a directory was not left");
     p.e = NULL;         /* the first error counts */
-    while (p.depth > 0) /* unfinished directories get their modes and times all the same */
+    while (p.depth > 0) /* unfinished directories still get their modes and times */
         (void)leave_dir(&p);
     close_fd(&p.dirs[0].fd);
     if (r == 0)

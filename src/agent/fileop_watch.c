@@ -1,8 +1,8 @@
 /* WATCH: changes to a file, a directory, or everything below it, by inotify.
  *
  * inotify identifies directories by number; `dirs` keeps the path of each, relative to the watched
- * one. New directories are watched as they appear, and what is in them by then is reported as if it
- * had just been created, so that nothing is missed in between.
+ * one. New directories are watched as they appear, and what they already contain is reported as if
+ * it had just been created, so that nothing is missed in between.
  */
 #include "agent/fileop.h"
 
@@ -199,7 +199,7 @@ static void drop_moved(struct watching *w)
     w->moved = NULL;
 }
 
-/* It did turn up: everything below it has a new path. */
+/* It turned up again: everything below it has a new path. */
 static int rename_moved(struct watching *w, const char *to)
 {
     size_t n = strlen(w->moved);
@@ -271,7 +271,7 @@ static bool on_event(struct watching *w, const struct inotify_event *ev)
         forget_watched(w, ev->wd);
         return !root;
     }
-    bool of_itself = *d->path && !ev->len; /* its parent's event has the name as well */
+    bool of_itself = *d->path && !ev->len; /* its parent's event also has the name */
     if (!d->gone && !of_itself)
         report_event(w, ev, d);
     return true;

@@ -17,7 +17,7 @@ static char *slurp(int fd, size_t size, size_t *len)
     size_t n = 0;
     while (n < size) {
         ssize_t r = read(fd, s + n, size - n);
-        if (r <= 0) /* shorter than it was: take what there is */
+        if (r <= 0) /* it has shrunk: take what there is */
             break;
         n += (size_t)r;
     }

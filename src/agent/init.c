@@ -35,7 +35,7 @@ static const char *find_init(const char *path)
     return NULL;
 }
 
-/* In the namespace: nothing of the agent is passed on but the console, on which it may report. */
+/* In the namespace: only the agent's console is passed on, for reports. */
 static void __attribute__((noreturn))
 become_init(const char *path, char **argv, char **envp, int report_fd)
 {
@@ -121,7 +121,7 @@ pid_t init_start(const struct config *cfg, struct err *e)
     return pid;
 }
 
-/* systemd takes SIGTERM as a request to execute itself again. */
+/* systemd takes SIGTERM as a request to re-execute itself. */
 int init_stop_signal(const struct config *cfg, pid_t init)
 {
     char name[32];

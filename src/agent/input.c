@@ -77,8 +77,8 @@ static size_t pass_on(struct session *s, const uint8_t *p, size_t n)
     return done;
 }
 
-/* End of file on a terminal is a character, typed twice in the middle of a line, and only in
- * canonical mode. */
+/* On a terminal, end of file is a character, which has to be typed twice in the middle of a line,
+ * and only works in canonical mode. */
 static void end_terminal_input(struct session *s)
 {
     struct termios t;
@@ -164,7 +164,7 @@ static void resize(const struct session *s, const struct proto_frame *f)
         (void)ioctl(s->out[0].src.fd, TIOCSWINSZ, &ws);
 }
 
-/* false: the frame and everything behind it (the n bytes at `rest`) has to wait. */
+/* false: the frame and everything after it (the n bytes at `rest`) have to wait. */
 static bool take_frame(struct session *s, const struct proto_frame *f, const uint8_t *rest,
                        size_t n)
 {
@@ -270,5 +270,5 @@ void session_receive(struct session *s)
     }
     s->stalled = !room;
     if (s->stalled && s->hup)
-        s->lost = true; /* nobody is left to wait for the input */
+        s->lost = true; /* nothing is left to wait for the input */
 }

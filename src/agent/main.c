@@ -20,8 +20,8 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-/* The soft limit is what commands get too: enough for the agent's own 512 sessions, and small
- * enough for programs that close every possible descriptor. */
+/* Commands get the soft limit, too: it is enough for the agent's own 512 sessions, and small enough
+ * for programs that close every possible descriptor. */
 enum { NOFILE_SOFT = 4096, NOFILE_HARD = 1024 * 1024 };
 
 static struct control control;
@@ -34,7 +34,7 @@ static void on_shutdown(struct control *c, uint64_t grace_ms)
     power_stop(&power, grace_ms);
 }
 
-/* Without a monitor there are no more clients. */
+/* Without a monitor, there are no more clients. */
 static void on_lost(struct control *c)
 {
     loop_del(c->loop, &c->src);
@@ -48,7 +48,7 @@ static void on_saved(void)
 
 static void die(const struct err *e);
 
-/* The sandbox goes with its init. */
+/* The sandbox ends with its init. */
 static void on_init_end(struct server *srv, int status)
 {
     char line[96];
@@ -75,7 +75,7 @@ static void on_seal(struct control *c)
     control_sealed(c);
 }
 
-/* The next commands have other variables. */
+/* Changes the variables of later commands. */
 static void on_env(struct control *c, const struct proto_frame *f)
 {
     if (config_change_env(&config, f) < 0)
@@ -137,7 +137,7 @@ static int watch(struct err *e)
     return r < 0 ? err_sys(e, -r, "cannot watch the control stream") : 0;
 }
 
-/* A guest works without its network too: a failure is logged. */
+/* A guest also works without its network: a failure is logged. */
 static void set_network_up(void)
 {
     char line[96];
@@ -176,14 +176,14 @@ static void install_cas(void)
         control_log(&control, line);
 }
 
-/* The kernel looks twice a second whether memory could do with tidying up in advance. Nobody waits
- * for that, and an idle sandbox should cost its host nothing. */
+/* Twice a second, the kernel checks whether memory should be compacted in advance. Nothing depends
+ * on that, and an idle sandbox should cost its host nothing. */
 static void be_quiet(void)
 {
     (void)file_write("/proc/sys/vm/compaction_proactiveness", "0", 1, 0);
 }
 
-/* Where the kernel has them; the host knows whether it does. */
+/* If the kernel has them; the host knows whether it does. */
 static void set_huge_pages(void)
 {
     static const char path[] = "/sys/kernel/mm/transparent_hugepage/enabled";

@@ -41,8 +41,8 @@ static int mount_lower(const char *dev, struct err *e)
 #define BLOCK_DEVICE_BYTES _IOR(0x12, 114, size_t)
 #define EXT4_RESIZE _IOW('f', 16, uint64_t)
 
-/* The layer's disk has grown since it was created, and its file system follows. Failing to is no
- * worse than before, and is logged. */
+/* Grows the file system if the layer's disk has grown since it was created. Failure is no worse
+ * than before, and is logged. */
 static void grow_upper(const char *dev, int fd)
 {
     struct statfs fs;
@@ -62,8 +62,8 @@ static int mount_upper(const struct config *cfg, int *fd, struct err *e)
 {
     char opts[64] = "mode=0755";
     if (cfg->upper) {
-        /* Keep the inode tables that the template left unwritten: the layer is a sparse file.
-         * noload: no journal for one that is never mounted again. */
+        /* Leave the inode tables unwritten, as in the template, since the layer is a sparse file.
+         * noload: no journal for a layer that is never mounted again. */
 #define EXT4_OPTIONS "noinit_itable,no_prefetch_block_bitmaps"
         const char *ext4 = cfg->upper_volatile ? EXT4_OPTIONS ",noload" : EXT4_OPTIONS;
         if (mount(cfg->upper, "/mnt/upper", "ext4", MS_NOATIME, ext4) < 0)
@@ -84,12 +84,12 @@ static int mount_upper(const struct config *cfg, int *fd, struct err *e)
     return 0;
 }
 
-/* redirect_dir: renaming a directory of the image works instead of failing with EXDEV.
- * xino: one device number and stable inode numbers for all files, as on a single file system.
- * uuid=null: no identity of its own has to be written into the layer.
- * metacopy is off so that a chmod copies the file: the layer alone shows what changed.
- * volatile: fsync and sync do nothing. Only for a layer that is never mounted again; in any other
- * one, what was synced must survive, and after a graceful stop everything. */
+/* redirect_dir: renaming a directory of the image works instead of failing with EXDEV. xino: one
+ * device number and stable inode numbers for all files, as on a single file system. uuid=null: no
+ * UUID has to be written to the layer. metacopy is off, so that a chmod copies the file: the layer
+ * by itself shows what changed. volatile: fsync and sync do nothing. Only for a layer that is never
+ * mounted again; in any other one, what was synced must survive, and after a graceful stop,
+ * everything must. */
 static int mount_root(bool never_again, struct err *e)
 {
 #define ROOT_OPTIONS                                                         \
@@ -112,8 +112,8 @@ static bool is_empty_dir(const char *path)
     return empty;
 }
 
-/* Container engines keep their layers in an overlay of their own, which cannot lie on another one:
- * where the image has an empty directory for them, they get one of the file system below. */
+/* Container engines keep their layers in their own overlay, which cannot be on top of another one:
+ * if the image has an empty directory for them, they get one on the file system below. */
 static void mount_container_stores(void)
 {
     static const char *const stores[] = {"containers", "docker"};
@@ -131,8 +131,8 @@ static void mount_container_stores(void)
     }
 }
 
-/* The tools stay visible: with scripts a small tmpfs holds both, else the directory itself is
- * bound. Both are done before the change of root, while the tools disk has a path. */
+/* Keeps the tools visible: with scripts, a small tmpfs holds both; else the directory itself is
+ * bind-mounted. Either is done before the change of root, while the tools disk still has a path. */
 static int mount_tools(bool scripts, struct err *e)
 {
     if (dir_ensure("/newroot" TOOLS, 0755) < 0)
@@ -193,7 +193,7 @@ static int mount_dev(struct err *e)
     r = mounts_kernel_fs("devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, opts, e);
     if (r < 0)
         return r;
-    /* As udev does: what they do is confined to the namespaces of the process that opens them. */
+    /* As udev does: their effects are confined to the namespaces of the process that opens them. */
     (void)chmod("/dev/fuse", 0666);
     (void)chmod("/dev/net/tun", 0666);
     (void)!symlink("/proc/self/fd", "/dev/fd");
@@ -242,7 +242,7 @@ int mounts_make_file(const char *path)
     return fd < 0 ? -errno : 0;
 }
 
-/* One file of a share: the share is mounted elsewhere for a moment. */
+/* One file of a share: the share is temporarily mounted elsewhere. */
 static int mount_file(const struct req_mount *m, unsigned long flags, struct err *e)
 {
     char path[PATH_MAX];
@@ -327,7 +327,7 @@ static int build_shared_root(const struct config *cfg, int *upper_fd, struct err
     return r < 0 || !ro ? r : mount_root(true, e);
 }
 
-/* Below the root that there is now, which has no path later: containers start from there. */
+/* Mounts it below the current root, which will have no path later: containers start from there. */
 static int mount_pod(struct config *cfg, const char *tag, struct err *e)
 {
     if (mount(tag, "/mnt/pod", "virtiofs", MS_NODEV, NULL) < 0)
@@ -368,8 +368,8 @@ static void ensure_tmp(void)
         (void)chmod("/tmp", 01777);
 }
 
-/* The kernel does not trust FUSE servers: it allows few dirty pages, throttles writers for that,
- * and reads ahead little. This server is the host. */
+/* The kernel does not trust FUSE servers: it allows few dirty pages, throttles writers accordingly,
+ * and reads ahead little. This server is the host's, and trusted. */
 static void trust_share(const struct config *cfg, const struct req_mount *m)
 {
     static const struct {

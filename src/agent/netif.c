@@ -114,7 +114,7 @@ struct message {
     uint32_t seq, pid;
 };
 
-/* Each is answered before the next. */
+/* Each message is answered before the next. */
 static int tell_kernel(int fd, const uint8_t *p, size_t len)
 {
     struct {
@@ -127,7 +127,7 @@ static int tell_kernel(int fd, const uint8_t *p, size_t len)
     return answer.error == -EEXIST ? 0 : answer.error;
 }
 
-/* A route may need another that comes later: those that failed are tried again. */
+/* A route may need another that comes later: those that failed are retried. */
 static int tell_messages(const struct req_net *n)
 {
     AUTO_CLOSE int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, 0);
@@ -161,8 +161,8 @@ int netif_setup(const struct req_net *n)
     AUTO_CLOSE int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -errno;
-    /* There is no other host on this link, or its address is known to be good: no duplicate address
-     * detection, which would delay its use by a second, and no router discovery. */
+    /* There is no other host on this link, or the address is known to be unique: no duplicate
+     * address detection, which would delay its use by a second, and no router discovery. */
     set6(n->name, "accept_dad", "0");
     set6(n->name, "accept_ra", "0");
     int r = set_mtu(fd, n->name, n->mtu);

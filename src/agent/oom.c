@@ -9,7 +9,7 @@
 
 enum {
     RECORD_MAX = 2048,
-    RECORDS_AT_ONCE = 256, /* a guest that floods its log does not keep us from commands */
+    RECORDS_AT_ONCE = 256, /* a guest that floods its log must not keep us from commands */
     KERNEL_LEVELS = 8,     /* priorities below are of facility 0, the kernel */
 };
 

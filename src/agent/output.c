@@ -2,8 +2,8 @@
  *
  * Bulk output is not copied: several frames' worth is read with room left for the headers, the
  * headers are filled in, and the whole is sent. Only what the stream does not accept at once is
- * kept, and then nothing more is read. Small output is gathered with the frames around it instead,
- * so that a short command costs one send.
+ * kept, and then no more is read. Small output is instead gathered with the frames around it, so
+ * that a short command costs one send.
  */
 #include "agent/session.h"
 
@@ -40,7 +40,7 @@ static void send_after_waiting(struct session *s, const uint8_t *p, size_t n)
     sent -= old;
     if (sent == n)
         return;
-    /* TX_LIMIT has room for the whole scratch memory beside the small frames: this fails only when
+    /* TX_LIMIT has room for the whole scratch memory besides the small frames: this only fails when
      * out of memory. */
     if (buf_append(&s->tx, p + sent, n - sent) < 0)
         s->lost = true;
@@ -120,8 +120,8 @@ static void outlet_empty(struct outlet *o, int error)
         outlet_end(o);
 }
 
-/* Each small write would wake us and cost two context switches. Yielding once lets the writer go on
- * until its time slice ends or the pipe is full. */
+/* Each small write would wake us and cost two context switches. Yielding once lets the writer
+ * continue until its time slice ends or the pipe is full. */
 static void let_pile_up(struct outlet *o)
 {
     struct server *srv = o->s->srv;
@@ -138,7 +138,7 @@ static void note_amount(struct outlet *o, size_t got, size_t asked)
     if (o->bulk || (got < PROTO_DATA_MAX && o->total < BULK_AFTER))
         return;
     o->bulk = true;
-    /* Fewer context switches; but a pipe that nobody reads holds its memory. */
+    /* Fewer context switches; but a pipe that is not read ties up its memory. */
     struct server *srv = o->s->srv;
     if (!o->s->tty && srv->bulk_left >= PIPE_BULK &&
         fcntl(o->src.fd, F_SETPIPE_SZ, PIPE_BULK) >= 0) {
@@ -186,7 +186,7 @@ bool session_output_waits(const struct session *s)
 }
 
 /* A pipe that other processes hold open may never end: only what is in it now is owed. A terminal
- * that was empty is read again, as the exit may have closed it. */
+ * that was empty is read again, since the exit may have closed it. */
 void session_note_owed(struct session *s)
 {
     for (size_t i = 0; i < ARRAY_LEN(s->out); i++) {
@@ -203,7 +203,7 @@ static bool outlet_done(const struct outlet *o, bool linger_over)
 {
     if (o->src.fd < 0)
         return true;
-    /* The rest of a closed pipe is finite, and all of it is owed. */
+    /* What is left in a closed pipe is finite, and all of it is owed. */
     return !o->hup && linger_over && o->owed == 0;
 }
 

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* On a mount of their own that has no path: the one that programs see may be read-only. */
+/* On a separate mount without a path: the one that programs see may be read-only. */
 #define ASIDE "/dev/.msb"
 static int outer = -1, inner = -1; /* cgroup.procs of the root and of the group */
 

@@ -51,7 +51,7 @@ static unsigned long disk_requests(void)
 }
 
 /* A read that a killed process was waiting for may still be in progress, and a kernel that shuts
- * down its disks meanwhile can wait for it forever. */
+ * down its disks meanwhile could wait for it forever. */
 static void let_disks_settle(void)
 {
     for (int i = 0; i < DISK_WAIT_MS && disk_requests(); i++)
@@ -62,7 +62,7 @@ static void let_disks_settle(void)
  * files are open. */
 static void save(int upper_fd, const struct config *cfg)
 {
-    sync(); /* host directories too, which are not frozen */
+    sync(); /* includes host directories, which are not frozen */
     for (size_t i = 0; cfg && i < cfg->nmounts; i++)
         if (cfg->mounts[i].fd > 0)
             (void)ioctl(cfg->mounts[i].fd, FS_FREEZE, 0);
@@ -137,8 +137,8 @@ void power_init(struct power *p, struct server *srv, int upper_fd)
     *p = (struct power){.server = srv, .upper_fd = upper_fd, .timer.fn = on_power_timer};
     the_power = p;
     /* halt, poweroff, reboot (as busybox has them): there is nothing to reboot into, so all mean
-     * the same. They are blocked; without the descriptor they would merely be lost. Containers of
-     * a pod may be in this pid namespace: to them PID 1 is `pause`, which ends on SIGTERM. */
+     * the same. They are blocked, so without the descriptor they would merely be lost. A pod's
+     * containers may be in this pid namespace: to them, PID 1 is `pause`, which ends on SIGTERM. */
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
@@ -176,7 +176,7 @@ static void ask_commands(struct power *p, int sig)
     procs_signal(SIGTERM, is_no_command, p->server);
 }
 
-/* What runs besides commands is the business of the image's init. */
+/* Everything besides commands is up to the image's init. */
 static void ask_init(struct server *srv)
 {
     for (struct session *s = srv->sessions; s; s = s->next)
@@ -186,7 +186,7 @@ static void ask_init(struct server *srv)
 }
 
 /* All processes get SIGTERM, and SIGCONT so that stopped ones see it. Interactive shells ignore
- * SIGTERM: commands on a terminal get SIGHUP too. Others do not, since a program that ends cleanly
+ * SIGTERM: commands on a terminal also get SIGHUP. Others do not, since a program that ends cleanly
  * on SIGTERM may have no handler for SIGHUP. */
 static void ask_everyone(struct power *p)
 {

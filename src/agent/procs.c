@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A process may fork between being listed and being killed; its child is found by the next pass.
+/* A process may fork between being listed and being killed; its child is found in the next pass.
  * Killed processes stay visible until they are reaped, hence an upper bound on the passes. */
 enum { PASSES_MAX = 4, STATUS_MAX = 4096 };
 

@@ -48,7 +48,7 @@ static char *arena_str(struct arena *a, const struct proto_field *x)
 
 /* --- fields --- */
 
-/* Bytes, which may be none. NULL: they do not fit. */
+/* Stores bytes, possibly none. NULL: they do not fit. */
 static uint8_t *store_bytes(struct arena *a, const struct proto_field *x)
 {
     uint8_t *at = (uint8_t *)a->p;
@@ -69,13 +69,13 @@ struct field_spec {
     enum field_kind kind;
 };
 
-/* Where a text that is repeated is stored: a list (char **) that ends with NULL, and its length. */
+/* Where a repeated text is stored: a NULL-terminated list (char **), and its length. */
 struct list_spec {
     uint16_t tag, at, n_at;
 };
 
-/* A list of fields: those that are simply stored, those that are repeated, if any, and a function for
- * the others, which may be NULL. Fields that none knows are of a later minor version, and ignored. */
+/* A message's fields: those that are simply stored, those that are repeated, if any, and a function
+ * for the others, which may be NULL. Unknown fields are from a later minor version, and ignored. */
 struct shape {
     const struct field_spec *fields;
     size_t n;
@@ -145,7 +145,7 @@ static int get_fields(void *to, struct arena *a, const struct shape *s, const ui
     return got;
 }
 
-/* Pointers that the lists of a frame take. */
+/* Counts the pointers that a frame's lists take. */
 static int count_lists(const struct shape *s, const struct proto_frame *f, size_t *ret)
 {
     size_t n;
@@ -158,7 +158,7 @@ static int count_lists(const struct shape *s, const struct proto_frame *f, size_
     return 0;
 }
 
-/* Gives each list its place in a table of that many. */
+/* Gives each list its place in a table of pointers. */
 static void place_lists(void *to, char **table, const struct shape *s, const struct proto_frame *f)
 {
     for (size_t i = 0; i < s->n_lists; i++) {
@@ -430,7 +430,7 @@ int config_parse(struct config *c, const struct proto_frame *f)
     return r;
 }
 
-/* K=V or K: about the same variable. */
+/* K=V or K: whether both are about the same variable. */
 static bool same_name(const char *a, const char *b)
 {
     size_t n = strcspn(a, "=");

@@ -47,7 +47,8 @@ static int set_attributes(const char *path, unsigned how, uint64_t set, uint64_t
     return err_sys(e, errno, "cannot restrict writes to %s", path);
 }
 
-/* Makes it a mount of its own, with everything mounted below, so that its attributes can differ. */
+/* Makes it a separate mount, with everything mounted below it, so that its attributes can
+ * differ. */
 static int bind_itself(const char *path, struct err *e)
 {
     if (mount(path, path, NULL, MS_BIND | MS_REC, NULL) < 0)
@@ -94,7 +95,8 @@ static bool is_disk(int dir, const struct dirent *de)
     return fstatat(dir, de->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISBLK(st.st_mode);
 }
 
-/* Nodes of disks and of memory. /dev tells what each entry is, so that none has to be looked at. */
+/* Nodes of disks and of memory. /dev tells the type of each entry, so that none has to be
+ * examined. */
 static void remove_nodes(void)
 {
     AUTO_CLOSEDIR DIR *d = opendir("/dev");
@@ -108,7 +110,7 @@ static void remove_nodes(void)
 }
 
 /* In /proc, processes stay writable: a program may set its own name or OOM score. The rest, which
- * configures the kernel, becomes mounts of their own, which are made read-only with all others. */
+ * configures the kernel, becomes separate mounts, which are made read-only with all others. */
 static int split_proc(struct err *e)
 {
     AUTO_CLOSEDIR DIR *d = opendir("/proc");
@@ -131,8 +133,8 @@ static int split_proc(struct err *e)
     return 0;
 }
 
-/* Programs that the kernel itself starts (for keys, say) get no capabilities: they might be in a
- * writable path. */
+/* Programs that the kernel itself starts (for example, for keys) get no capabilities: they might be
+ * in a writable path. */
 static void disarm_helpers(void)
 {
     static const char *const files[] = {"/proc/sys/kernel/usermodehelper/bset",
@@ -149,14 +151,14 @@ static int drop_capabilities(uint64_t keep, struct err *e)
 {
     for (unsigned i = 0; i < 64; i++)
         if (!(keep & UINT64_C(1) << i) && prctl(PR_CAPBSET_DROP, i, 0, 0, 0) < 0) {
-            if (errno == EINVAL) /* the kernel knows no more */
+            if (errno == EINVAL) /* the kernel knows no higher ones */
                 return 0;
             return err_sys(e, errno, "cannot give up capability %u", i);
         }
     return 0;
 }
 
-/* What could undo a restriction of writes. */
+/* The capabilities that could undo a restriction on writes. */
 static uint64_t undoing_capabilities(void)
 {
     static const unsigned gone[] = {
@@ -177,9 +179,9 @@ static uint64_t undoing_capabilities(void)
     return bits;
 }
 
-/* Without the right to administer it, the kernel's settings are not for programs to change, as in a
- * container: root has the files, and needs no capability to write to most. A namespace of users
- * would give any program all capabilities within it. */
+/* Without the right to administer the kernel, programs may not change its settings, as in a
+ * container: root owns the files, and could write to most without any capability. A user namespace
+ * would give any program all capabilities inside it. */
 static int protect_settings(struct err *e)
 {
     static const char *const paths[] = {"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys",
@@ -201,7 +203,7 @@ static int protect_settings(struct err *e)
 
 /* --- the whole --- */
 
-/* Nothing persists in terminals, shared memory, queues and the processes of /proc, so they stay
+/* Nothing persists in terminals, shared memory, queues and /proc's processes, so they stay
  * writable. Device nodes work in /dev and nowhere else. */
 static int spare_system(struct err *e)
 {
@@ -250,7 +252,7 @@ int restrict_prepare(const struct config *cfg, struct err *e)
     return r;
 }
 
-/* With a read-only root, mounts are as they were asked for. */
+/* With a read-only root, mounts stay as requested. */
 static int spare_mounts(const struct config *cfg, struct err *e)
 {
     int r = 0;
@@ -284,7 +286,7 @@ int restrict_guest(const struct config *cfg, struct err *e)
     int r = 0;
     if (!(cfg->caps & UINT64_C(1) << CAP_SYS_ADMIN))
         r = protect_settings(e);
-    else if (cfg->pids_max) /* or root would just leave the group */
+    else if (cfg->pids_max) /* or root could just leave the group */
         r = set_attributes("/sys/fs/cgroup", 0, ATTR_RDONLY, 0, e);
     if (r == 0 && writes)
         r = restrict_writes(cfg, e);

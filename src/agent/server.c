@@ -34,7 +34,7 @@ void server_reap(struct server *srv)
                 break;
             }
     }
-    /* Orphans become children of PID 1, or of the init, which is a child of ours: once we have no
+    /* Orphans become children of PID 1, or of the init, which is our child: once we have no
      * children, no process is left. */
     if (pid < 0 && errno == ECHILD && srv->on_childless)
         srv->on_childless(srv);

@@ -35,7 +35,8 @@ static void put_exit(struct session *s)
     (void)proto_end(&w);
 }
 
-/* Why a command failed, if that is why. What succeeds has not missed the process. */
+/* Whether lack of memory is why a command failed. One that succeeds did not need the killed
+ * process. */
 static enum proto_oom look_for_oom(struct session *s, pid_t pid)
 {
     struct oom *o = &s->srv->oom;

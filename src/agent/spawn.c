@@ -29,7 +29,7 @@ struct report {
     enum step step; /* the step that failed; NONE = running */
     int error;
     uint32_t resource;
-    bool outside; /* it starts outside the limit of processes, and has to join it */
+    bool outside; /* it starts outside the process limit's group, and has to join it */
 };
 
 /* One child at a time exists between clone and execve, so one stack is enough. */
@@ -79,7 +79,7 @@ int spawn_limit_caps(void)
 {
     struct cap_header h = {.version = CAP_VERSION_3};
     struct cap_data d[2] = {0};
-    if (geteuid() != 0) /* they went with the user */
+    if (geteuid() != 0) /* changing the user has dropped them */
         return 0;
     for (unsigned i = 0; i < 64 && prctl(PR_CAPBSET_READ, i, 0, 0, 0) >= 0; i++)
         if (prctl(PR_CAPBSET_READ, i, 0, 0, 0) == 1)
@@ -89,7 +89,7 @@ int spawn_limit_caps(void)
     return syscall(SYS_capset, &h, d) < 0 ? -1 : 0;
 }
 
-/* While it is root: what no program of the command can get, by whatever means. */
+/* While it is root: drops what no program in the command may get, by whatever means. */
 static int drop_caps(const struct spawn_req *q)
 {
     for (unsigned i = 0; q->drop >> i && i < 63; i++)
@@ -99,7 +99,7 @@ static int drop_caps(const struct spawn_req *q)
     return q->ambient && q->id->uid ? prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) : 0;
 }
 
-/* linux/filter.h and linux/seccomp.h, which this C library does not come with. */
+/* linux/filter.h and linux/seccomp.h, which this C library does not include. */
 enum { SECCOMP_MODE_FILTER = 2, FILTER_ENTRY = 8 };
 
 static int set_filter(const struct spawn_req *q)
@@ -111,7 +111,7 @@ static int set_filter(const struct spawn_req *q)
     return q->filter ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) : 0;
 }
 
-/* As the user, who keeps them when it executes a program. */
+/* As the user, who keeps them when executing a program. */
 static int keep_ambient(const struct spawn_req *q)
 {
     struct cap_header h = {.version = CAP_VERSION_3};
@@ -130,7 +130,7 @@ static int keep_ambient(const struct spawn_req *q)
     return 0;
 }
 
-/* A file the kernel has no loader for is a script when it is text. */
+/* A file that the kernel has no loader for is a script if it is text. */
 static bool is_text(const char *path)
 {
     char head[SNIFF];
@@ -150,7 +150,7 @@ static void exec_script(const struct spawn_req *q)
     errno = ENOEXEC;
 }
 
-/* As execvp: tries the next directory when the file is missing or may not be run. */
+/* Like execvp: tries the next directory if the file is missing or may not be run. */
 static int exec_on_path(const struct spawn_req *q)
 {
     struct path_walk w;
@@ -190,12 +190,12 @@ __attribute__((no_sanitize("address", "undefined"))) static int run_child(void *
     if (set_limits(r) < 0)
         return fail_step(r, STEP_RLIMIT, errno);
     /* As in Docker, a directory that the user may not enter can be the working directory; one that
-     * root may not enter (on a network file system) is tried again as the user. */
+     * root may not enter (on a network file system) is retried as the user. */
     bool there = chdir(q->cwd) == 0;
     if (!there && errno != EACCES)
         return fail_step(r, STEP_CWD, errno);
-    /* Without no_new_privs only root may install a filter, so it goes in first and must allow what
-     * follows. */
+    /* Without no_new_privs, only root may install a filter, so it is installed first and must allow
+     * what follows. */
     if (!q->no_new_privs && set_filter(q) < 0)
         return fail_step(r, STEP_FILTER, errno);
     if (drop_caps(q) < 0 || spawn_identity(q->id) < 0 || keep_ambient(q) < 0)
@@ -228,7 +228,7 @@ static bool find_existing(const struct spawn_req *q, char *to, size_t size, stru
     return false;
 }
 
-/* The file exists and yet the kernel said ENOENT: its interpreter is missing. */
+/* The file exists, and yet the kernel reported ENOENT: its interpreter is missing. */
 static int explain_interpreter(const char *file, struct err *e)
 {
     char head[SNIFF + 1] = "";

@@ -48,7 +48,7 @@ static void close_our_ends(struct stdio *io)
         close_fd(&io->ours[i]);
 }
 
-/* Our ends do not block. The command's do: programs do not expect anything else. */
+/* Our ends do not block. The command's do, as programs expect. */
 static int make_pipe(int *ours, int *theirs, bool we_write)
 {
     int p[2];
@@ -90,7 +90,7 @@ static int open_terminal(struct stdio *io, const struct exec_req *q)
     if (fd < 0)
         return -errno;
     io->child[0] = io->child[1] = io->child[2] = fd;
-    /* Input and output are watched separately, and a descriptor can be watched once. */
+    /* Input and output are watched separately, and a descriptor can only be watched once. */
     io->ours[0] = fcntl(io->ours[1], F_DUPFD_CLOEXEC, 3);
     return io->ours[0] < 0 ? -errno : 0;
 }
@@ -111,8 +111,8 @@ static const char *make_missing(const char *dir)
     return dir;
 }
 
-/* The image's working directory need not exist, nor that of a container; a directory that a command
- * asks for must. */
+/* The image's working directory need not exist, nor a container's; a directory that a command asks
+ * for must. */
 const char *session_working_dir(const struct config *cfg, const struct exec_req *q)
 {
     if (q->c.cwd && *q->c.cwd)
@@ -172,7 +172,7 @@ const struct identity *session_identity(struct session *s, const struct exec_req
     users->n_more = own ? q->ngroups : s->srv->cfg->ngroups;
     users->valid &= !own;
     const struct identity *id = user_lookup(users, user && *user ? user : "0", &e);
-    users->valid &= !own; /* these groups are this request's alone */
+    users->valid &= !own; /* these groups are only for this request */
     if (!id)
         session_fail(s, PROTO_FAIL_USER, e.code, e.msg);
     return id;
@@ -202,7 +202,7 @@ static void start_command(struct session *s, struct exec_req *q)
     }
     struct stdio io;
     stdio_init(&io);
-    oom_look(&s->srv->oom); /* what was killed before is not this command's */
+    oom_look(&s->srv->oom); /* earlier kills are not this command's */
     s->kills = s->srv->oom.kills;
     int r = q->tty ? open_terminal(&io, q) : open_pipes(&io, q, s->srv->dev_null);
     pid_t pid = r;

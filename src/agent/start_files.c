@@ -16,8 +16,8 @@
 
 enum { CHILD_SOCK = 3, CHILD_LAYER = 4, CHILD_FREE = 5, SPARE_FD = 64 };
 
-/* Closes what the child inherited: the pipes of commands, other streams, and the writable layer if it
- * is not for that. */
+/* Closes what the child inherited: the pipes of commands, other streams, and the writable layer,
+ * unless it is for that. */
 static void keep_only(int sock, bool for_layer)
 {
     int layer = for_layer && layer_fd() >= 0 ? fcntl(layer_fd(), F_DUPFD, SPARE_FD) : -1;
@@ -49,7 +49,7 @@ static void serve(int sock, const struct identity *id, bool limited, const char 
     keep_only(sock, layer);
     umask(0);
     bool there = chdir(cwd) == 0;
-    if (layer) /* as the agent: its capabilities are what reading the layer takes */
+    if (layer) /* as the agent, whose capabilities reading the layer requires */
         fileop_serve(CHILD_SOCK, q->only, in, n);
     else if (spawn_identity(id) < 0 || (limited && spawn_limit_caps() < 0))
         refuse_files(PROTO_FAIL_USER, errno, "cannot change the user");

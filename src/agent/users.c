@@ -119,7 +119,7 @@ int user_resolve(struct identity *id, const char *spec, const char *passwd, cons
     uint32_t num = 0;
 
     *id = (struct identity){.home = "/"};
-    if (n == 0) /* ":group" means root's uid, like an empty user does */
+    if (n == 0) /* ":group" means root's uid, as does an empty user */
         spec = "0", n = 1;
     if (find_entry(passwd, spec, n, &l, &num)) {
         id->uid = num;
@@ -175,7 +175,7 @@ static bool same_file(const struct stat *a, const struct stat *b)
 const struct identity *user_lookup(struct user_cache *c, const char *spec, struct err *e)
 {
     struct stat passwd = {0}, group = {0};
-    (void)stat(c->passwd_path, &passwd); /* a missing file is all zeros, which compares too */
+    (void)stat(c->passwd_path, &passwd); /* a missing file is all zeros, which also compares */
     (void)stat(c->group_path, &group);
     if (c->valid && strcmp(c->spec, spec) == 0 && same_file(&passwd, &c->passwd) &&
         same_file(&group, &c->group))
