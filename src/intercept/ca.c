@@ -84,7 +84,7 @@ static bool set_serial(X509 *x)
     BIGNUM *n = NULL;
     if (RAND_bytes(raw, sizeof(raw)) == 1) {
         raw[0] &= 0x7f;
-        raw[0] |= 0x40; /* never zero, always as long */
+        raw[0] |= 0x40; /* never zero, always the same length */
         n = BN_bin2bn(raw, sizeof(raw), NULL);
     }
     bool ok = n && BN_to_ASN1_INTEGER(n, X509_get_serialNumber(x));
@@ -92,7 +92,7 @@ static bool set_serial(X509 *x)
     return ok;
 }
 
-/* Some keys have one of their own. */
+/* Some keys have their own. */
 static const EVP_MD *digest_for(const EVP_PKEY *key)
 {
     int kind = EVP_PKEY_get_base_id(key);
@@ -222,7 +222,7 @@ static int make_files(int dir, X509 **cert, EVP_PKEY **key, struct err *e)
     return 0;
 }
 
-/* A key that others may read proves nothing. */
+/* A key that others can read proves nothing. */
 static int check_private(int dir, struct err *e)
 {
     struct stat st;
@@ -236,7 +236,7 @@ static int check_private(int dir, struct err *e)
     return r;
 }
 
-/* Nobody is there to be asked for one. */
+/* There is no one to ask for it. */
 static int no_passphrase(char *to, int size, int writing, void *arg)
 {
     return -1;
@@ -268,7 +268,7 @@ static int read_cert(int dir, const char *name, char **text, X509 **ret)
     return b ? 0 : -ENOMEM;
 }
 
-/* -ENOENT: there is none, or it ends soon, or it is not `told` (may be NULL). */
+/* -ENOENT: there is none, or it expires soon, or it is not `told` (may be NULL). */
 static int read_files(int dir, const char *told, X509 **cert, EVP_PKEY **key, struct err *e)
 {
     AUTO_FREE char *cert_text = NULL;
@@ -291,7 +291,7 @@ static int read_files(int dir, const char *told, X509 **cert, EVP_PKEY **key, st
     return 0;
 }
 
-/* What clients will ask of it. */
+/* Checks what clients will require of it. */
 static const char *wrong_with(X509 *x)
 {
     if (X509_check_ca(x) != 1)
@@ -303,7 +303,7 @@ static const char *wrong_with(X509 *x)
     return X509_cmp_current_time(X509_get0_notBefore(x)) > 0 ? "is not valid yet" : NULL;
 }
 
-/* The user's own authority. Anything wrong with it is an error: no other takes its place. */
+/* The user's own authority. Anything wrong with it is an error: no other one replaces it. */
 static int read_own(const struct config *c, X509 **cert, EVP_PKEY **key, struct err *e)
 {
     AUTO_FREE char *text = NULL;
@@ -358,7 +358,7 @@ static int authority(int dir, const struct config *c, X509 **cert, EVP_PKEY **ke
 {
     if (c->own_cert && c->own_key)
         return read_own(c, cert, key, e);
-    if (flock(dir, LOCK_EX) < 0) /* one of two makes it */
+    if (flock(dir, LOCK_EX) < 0) /* only one of two makes it */
         return err_sys(e, errno, "cannot lock the certificate authority");
     int r = read_files(dir, c->ca_cert, cert, key, e);
     if (r == -ENOENT && c->ca_cert)
@@ -377,7 +377,7 @@ static int add_host(struct buf *b, const struct subst_host *h)
     return buf_printf(b, ",permitted;DNS:%s", h->name);
 }
 
-/* For OpenSSL's own language. Names have letters, digits, '-', '_' and '.' in them. */
+/* In OpenSSL's own syntax. Names consist of letters, digits, '-', '_' and '.'. */
 static int constraints_text(struct buf *b, const struct config *c)
 {
     int r = buf_printf(b, "critical");

@@ -31,7 +31,7 @@ enum tag {
 
 /* --- locked memory --------------------------------------------------------------------------- */
 
-/* Where the limit on locked memory is too low, it is not locked: such a host has chosen. */
+/* If the limit on locked memory is too low, it is not locked: that is the host's choice. */
 static int vault_open(struct config_vault *v, size_t size)
 {
     uint8_t *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -207,7 +207,7 @@ static int recv_all(int sock, uint8_t *p, size_t n)
     return 0;
 }
 
-/* The text at *p, which has its zero before `end`; NULL: it has none. */
+/* The text at *p, which is terminated before `end`; NULL: it is not. */
 static const char *take_text(const uint8_t **p, const uint8_t *end)
 {
     const char *text = (const char *)*p;
@@ -274,7 +274,7 @@ static int take_roots(struct config *c, const uint8_t *p, size_t n)
     return take_host(&to->host, p, n);
 }
 
-/* Where such a text belongs. */
+/* Where such a text is stored. */
 static const char **text_of(struct config *c, enum tag tag)
 {
     switch (tag) {
@@ -445,7 +445,7 @@ void config_cut(struct config *c, const char name[][SUBST_NAME_MAX], size_t n)
     for (size_t i = 0; i < c->subst.n; i++) {
         if (!is_among(c->subst.secret[i].name, name, n)) {
             vault_close(&c->own[i],
-                        c->own[i].size); /* one that came with all others goes with them */
+                        c->own[i].size); /* one that came with all the others is freed with them */
             continue;
         }
         c->subst.secret[kept] = c->subst.secret[i];
@@ -472,7 +472,7 @@ static bool same_host(const struct subst_host *a, const struct subst_host *b)
            strcmp(a->method, b->method) == 0 && strcmp(a->path, b->path) == 0;
 }
 
-/* Whether `now` may go nowhere that `was` could not. (Scrubbing is set in both or in neither.) */
+/* Whether `now` may only go where `was` could. (Scrubbing is set in both or in neither.) */
 static bool goes_no_further(const struct subst_secret *now, const struct subst_secret *was)
 {
     for (size_t i = 0; i < now->n_hosts; i++) {

@@ -18,9 +18,9 @@
 #define MS(n) ((uint64_t)(n)*1000000ULL)
 
 enum {
-    ROUNDS_MAX = 32, /* of one connection, before others get their turn */
-    /* A body up to here is read whole before its values are put in, and has its length again; a longer
-     * one goes on in chunks. */
+    ROUNDS_MAX = 32, /* of one connection, before others get a turn */
+    /* A body up to this size is read completely before its values are put in, and is sent with its
+     * new length; a longer one is sent in chunks. */
     BODY_WHOLE_MAX = 48 * 1024,
 };
 
@@ -48,12 +48,12 @@ struct conn {
     bool is_head, websocket, answered;  /* of the current request */
     unsigned minor;                     /* ... : its version */
     bool waiting;                       /* for the value of a secret in it */
-    bool tunnel;                        /* bytes pass as they are */
+    bool tunnel;                        /* bytes pass unchanged */
     bool close;                         /* after the current response */
-    bool ending;                        /* once what there is for the guest is sent */
-    bool lingering;                     /* it is sent: what still comes is dropped */
+    bool ending;                        /* once everything for the guest is sent */
+    bool lingering;                     /* everything is sent: what still arrives is dropped */
     bool cut;                           /* without a proper end: the rest is missing */
-    bool offered;                       /* the server knows what the client speaks */
+    bool offered;                       /* the server was told what the client speaks */
     bool over, lost;                    /* of HTTP/2: all of it; the server */
     char trouble[SUBST_TEXT_MAX];       /* why the server's side failed */
 };
@@ -86,14 +86,14 @@ static void report(struct conn *c, enum link_report_kind kind, const char *text)
     c->h->report(c->h, &r);
 }
 
-/* Ends it with what is on its way to the guest. */
+/* Ends it after sending what is still pending for the guest. */
 static void finish(struct conn *c)
 {
     c->ending = true;
     side_close(&c->server, c->h->loop);
 }
 
-/* An answer of our own to the current request, and the end. */
+/* Sends our own reply to the current request, and ends. */
 static void answer(struct conn *c, int status, const char *error, const char *text)
 {
     static const char *const reasons[] = {[400 - 400] = "Bad Request",
@@ -126,7 +126,7 @@ static void violation(struct conn *c, const char *text)
     answer(c, 403, "secret_blocked", text);
 }
 
-/* Buffers are kept while a body goes through, and not by connections that wait for a request. */
+/* Buffers are kept while a body passes, but not by connections that wait for a request. */
 static void rest(struct conn *c)
 {
     if (c->tunnel || (c->h2 && h2_idle(c->h2)) ||
@@ -150,7 +150,7 @@ static void await_value(struct conn *c, const char *secret)
         refuse(c, 502, "secret_unavailable", why);
 }
 
-/* Sends what is there, if nothing went wrong, and empties it. */
+/* Sends its content, if nothing went wrong, and empties it. */
 static int send_scratch(struct conn *c, struct buf *b, int r)
 {
     c->server.secret = true;
@@ -175,7 +175,7 @@ static void send_head(struct conn *c)
     failed_to_send(c, send_scratch(c, text, r), why);
 }
 
-/* A placeholder that may not be in the body, or in its trailers. */
+/* Refuses a placeholder that may not be in the body, or in its trailers. */
 static bool body_ok(struct conn *c, enum http_piece what, const char *p, size_t n)
 {
     char text[SUBST_TEXT_MAX];
@@ -198,7 +198,7 @@ static void tell_to_continue(struct conn *c)
     c->continued = true;
 }
 
-/* A body that is short enough to have its length again. False: it is not all there, or refused. */
+/* Takes a body short enough to be sent with its length. False: it is incomplete, or refused. */
 static bool take_whole_body(struct conn *c, const char *body, size_t have)
 {
     static char length[24];
@@ -220,8 +220,8 @@ static bool take_whole_body(struct conn *c, const char *body, size_t have)
     return http_head_add(&head, "Content-Length", length);
 }
 
-/* What becomes of the body of the request whose head is n bytes long at p. *whole: it is in SWAP_BODY.
- * False: it is not all there, or refused. */
+/* Prepares the body of the request whose head is n bytes long at p. *whole: it is in SWAP_BODY.
+ * False: it is incomplete, or refused. */
 static bool prepare_body(struct conn *c, const char *p, size_t n, bool *whole)
 {
     char why[SUBST_TEXT_MAX];
@@ -295,7 +295,7 @@ static bool take_request(struct conn *c)
         !sign_request(c, p + n, buf_len(&c->guest.in) - (size_t)n, &fields))
         return c->ending;
     if (swap_for_response(&c->to_guest, &c->h->config->subst, c->host) < 0 || c->to_guest.n > 0)
-        http_head_drop(&head, "accept-encoding"); /* what is compressed cannot be searched */
+        http_head_drop(&head, "accept-encoding"); /* compressed data cannot be searched */
     send_head(c);
     if (whole)
         (void)send_scratch(c, swap_scratch(SWAP_BODY), c->ending || c->waiting ? -ECANCELED : 0);
@@ -364,7 +364,7 @@ static void switch_protocols(struct conn *c, size_t n)
         finish(c);
 }
 
-/* With placeholders for values in it, where that was asked for. */
+/* Replaces values with placeholders, if requested. */
 static bool pass_head(struct conn *c, const char *p, size_t n)
 {
     AUTO_WIPE struct buf text = {.limit = SUBST_HEAD_MAX};
@@ -438,7 +438,7 @@ static bool take_response_body(struct conn *c)
         ok = side_pass(&c->server, &c->guest, (size_t)n);
     }
     if (!ok)
-        c->cut = true; /* too late to answer with an error */
+        c->cut = true; /* too late to reply with an error */
     else if (http_body_done(&c->response_body))
         c->response = RESPONSE_DONE;
     return true;
@@ -487,8 +487,8 @@ static bool take_h2(struct conn *c, enum h2_side from, struct side *s)
     return true;
 }
 
-/* What there is to be sent waits in its session until there is room; so does what was to be read, since
- * its sender gets no window. */
+/* Output waits in its session until there is room; so does input, since its sender gets no
+ * window. */
 static bool step_h2(struct conn *c)
 {
     bool any = take_h2(c, H2_GUEST, &c->guest), none = false;
@@ -548,7 +548,7 @@ static bool step_response(struct conn *c)
     }
 }
 
-/* Both are complete: the next request, or the end. */
+/* Both are complete: continues with the next request, or ends. */
 static bool step_exchange(struct conn *c)
 {
     if (c->request != REQUEST_SENT || c->response != RESPONSE_DONE)
@@ -563,7 +563,7 @@ static bool step_exchange(struct conn *c)
     return true;
 }
 
-/* What the end of one side means, when nothing more can be made of what has come from it. */
+/* Handles the end of one side, once everything received from it has been used. */
 static bool step_ends(struct conn *c)
 {
     if (c->server.eof && c->response == RESPONSE_HEAD && buf_len(&c->server.in) > 0 &&
@@ -577,7 +577,7 @@ static bool step_ends(struct conn *c)
                       c->server.clean);
         c->cut |= !whole;
         if (c->response == RESPONSE_BODY &&
-            c->to_guest.n > 0) /* what could have been the beginning */
+            c->to_guest.n > 0) /* what could have been the beginning of a text */
             (void)swap_run(&c->to_guest, "", 0, true, &c->guest.out);
         finish(c);
         return true;
@@ -599,7 +599,7 @@ static bool step(struct conn *c)
         return step_h2(c);
     if (c->server.failed && !c->server.ready) {
         if (buf_len(&c->guest.in) == 0 && !c->guest.eof)
-            return false; /* it is told when it asks */
+            return false; /* it is told when it sends a request */
         refuse(c, 502, "server_not_trusted", c->trouble);
         return true;
     }
@@ -613,8 +613,8 @@ static bool step(struct conn *c)
 
 /* --- events ---------------------------------------------------------------------------------- */
 
-/* The answer is complete: wait for the client to hang up, so that nothing it still sends becomes a reset that
- * overtakes our answer. */
+/* The reply is complete: wait for the client to hang up, so that nothing it still sends causes a
+ * reset that overtakes our reply. */
 static bool linger(struct conn *c)
 {
     if (!c->lingering && buf_len(&c->guest.out) == 0) {
@@ -629,7 +629,7 @@ static bool linger(struct conn *c)
     return !c->guest.eof || !c->lingering;
 }
 
-/* A request to be signed may have to be read whole first, which is not done for streams. */
+/* A request to be signed may have to be read completely first, which is not done for streams. */
 static unsigned to_offer(const struct conn *c)
 {
     return subst_signs(&c->h->config->subst, c->host) ? c->speak.offered & TLS_HTTP1
@@ -646,7 +646,7 @@ static bool handshake_server(struct conn *c)
         return false;
     if (c->server.failed)
         tls_client_error(c->server.ssl, c->host, c->trouble, sizeof(c->trouble));
-    /* A guest without a server is answered in its protocol, HTTP/1.1 if it can. */
+    /* A guest without a server gets a reply in its protocol, HTTP/1.1 if possible. */
     if (!c->speak.chosen)
         c->speak.chosen = c->server.ready                ? tls_chosen(c->server.ssl)
                           : c->speak.offered & TLS_HTTP1 ? TLS_HTTP1

@@ -18,7 +18,7 @@ enum {
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
-/* What nghttp2 has had in hand may have been a value. */
+/* Memory used by nghttp2 may have contained a value. */
 static void mem_free(void *p, void *arg)
 {
     if (p)
@@ -68,7 +68,7 @@ static void send_away(struct h2 *h, enum h2_side side)
     h->broken = true;
 }
 
-/* Frames that cost their sender less than us. (Resets and continuations are counted by nghttp2.) */
+/* Frames that cost us more than their sender. (Resets and continuations are counted by nghttp2.) */
 static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *arg)
 {
     struct h2 *h = arg;
@@ -123,7 +123,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     return 0;
 }
 
-/* nghttp2 would leave it out, and go on. */
+/* nghttp2 would drop it and continue. */
 static int on_invalid_header(nghttp2_session *session, const nghttp2_frame *frame,
                              const uint8_t *name, size_t name_len, const uint8_t *value,
                              size_t value_len, uint8_t flags, void *arg)
@@ -145,7 +145,7 @@ static void take_headers(struct h2 *h, struct h2_stream *s, enum h2_side from)
     h2_head_reset(x);
 }
 
-/* No more requests: what is on its way is finished. */
+/* Accepts no more requests, and finishes those under way. */
 static void say_goodbye(struct h2 *h)
 {
     nghttp2_session *guest = h->session[H2_GUEST];
@@ -206,7 +206,7 @@ static int on_close(nghttp2_session *session, int32_t id, uint32_t code, void *a
 
 /* --- what is sent ---------------------------------------------------------------------------- */
 
-/* The rest of a body's frame, straight to where it goes. */
+/* Writes the rest of a body's frame straight to its destination. */
 static int on_send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8_t *record,
                         size_t n, nghttp2_data_source *source, void *arg)
 {

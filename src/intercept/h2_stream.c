@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DATA_MAX = 2 * H2_WINDOW }; /* of a direction, with values in it */
+enum { DATA_MAX = 2 * H2_WINDOW }; /* of one direction, with values in it */
 
 /* One thread, and too large for its stack. */
 static struct http_head head;
@@ -23,7 +23,7 @@ void h2_head_reset(struct h2_head *x)
     x->too_long = false;
 }
 
-/* NULL is fine. */
+/* x may be NULL. */
 static void head_free(struct h2_head *x)
 {
     if (x)
@@ -31,7 +31,7 @@ static void head_free(struct h2_head *x)
     free(x);
 }
 
-/* Takes over what was read. NULL: out of memory. */
+/* Takes ownership of what was read. NULL: out of memory. */
 static struct h2_head *head_steal(struct h2_head *from)
 {
     struct h2_head *x = malloc(sizeof(*x));
@@ -87,7 +87,7 @@ void h2_stream_free(struct h2_stream *s)
 
 /* --- what there is to send ------------------------------------------------------------------- */
 
-/* Gives window back to the side that sent n bytes, which went on, or were dropped. */
+/* Gives window back to the side that sent n bytes, which were passed on or dropped. */
 static void consume(struct h2_stream *s, enum h2_side from, size_t n)
 {
     if (n > 0 && s->h->session[from] &&
@@ -141,7 +141,8 @@ static size_t put_nv_text(size_t n, const char *name, const char *value)
                   (struct http_text){value, strlen(value)}, NGHTTP2_NV_FLAG_NONE);
 }
 
-/* The value, with placeholders for values in it. -ENOENT: there is one in the name. */
+/* The field's value, with secrets replaced by placeholders. -ENOENT: there is a secret in its
+ * name. */
 static int scrubbed(struct swap *w, struct http_text name, struct http_text *value,
                     struct buf *text)
 {
@@ -157,7 +158,8 @@ static int scrubbed(struct swap *w, struct http_text name, struct http_text *val
     return r;
 }
 
-/* Fields that go on; how many, or -E2BIG. To the guest they go without values (scrub=response). */
+/* Copies fields that are passed on; returns how many, or -E2BIG. Those for the guest are scrubbed
+ * of values (scrub=response). */
 static int copy_fields(struct h2_stream *s, enum h2_side to, const struct h2_head *x,
                        struct buf *text)
 {
@@ -216,7 +218,7 @@ static const nghttp2_data_provider provider = {.read_callback = on_read};
 
 /* --- refusing -------------------------------------------------------------------------------- */
 
-/* An answer of our own. */
+/* Sends our own reply. */
 static void answer(struct h2_stream *s, unsigned status, const char *error, const char *text)
 {
     struct refusal r;
@@ -304,7 +306,7 @@ static bool read_head(const struct h2_head *x, struct http_text *scheme, const c
     return true;
 }
 
-/* What makes it a request that could be sent at all. */
+/* Checks that it is a request that could be sent at all. */
 static bool check_request(struct h2_stream *s, const struct h2_head *x)
 {
     struct http_text scheme;
@@ -335,7 +337,7 @@ static bool check_request(struct h2_stream *s, const struct h2_head *x)
     return true;
 }
 
-/* The text from `at` on is where `was` was: a value in it must not get into compression tables. */
+/* The text from `at` on replaces `was`: a value in it must not get into compression tables. */
 static size_t put_substituted(struct h2_stream *s, size_t n, const struct http_field *was,
                               uint8_t flags, const struct buf *text, size_t at)
 {
@@ -345,7 +347,7 @@ static size_t put_substituted(struct h2_stream *s, size_t n, const struct http_f
     return put_nv(n, was->name, is, same ? flags : NGHTTP2_NV_FLAG_NO_INDEX);
 }
 
-/* What the client said about a field that was read from x. */
+/* The client's flags for a field that was read from x. */
 static uint8_t flags_of(const struct h2_head *x, const struct http_field *f)
 {
     for (size_t i = 0; i < x->n; i++)
@@ -354,7 +356,8 @@ static uint8_t flags_of(const struct h2_head *x, const struct http_field *f)
     return NGHTTP2_NV_FLAG_NONE;
 }
 
-/* The fields of x, which are in `head`, as they go to the server; how many, or as subst_head(). */
+/* The fields of x, which are in `head`, as sent to the server; returns how many, or an error as in
+ * subst_head(). */
 static int substitute(struct h2_stream *s, const struct h2_head *x, const struct subst *secrets,
                       struct buf *text, char why[SUBST_TEXT_MAX])
 {
@@ -444,7 +447,7 @@ void h2_stream_request(struct h2_stream *s, struct h2_head *x)
     if (r == 0)
         r = swap_for_response(to_guest, secrets, s->h->env.host);
     if (r == 0 && to_guest->n > 0)
-        http_head_drop(&head, "accept-encoding"); /* what is compressed cannot be searched */
+        http_head_drop(&head, "accept-encoding"); /* compressed data cannot be searched */
     if (r == 0)
         r = send_request(s, x, secrets, why);
     if (r < 0)
@@ -516,7 +519,7 @@ static bool may_pass(struct h2_stream *s, const char *p, size_t n, const char *w
     return false;
 }
 
-/* Into the pipe, with one text in place of another where that is to be. */
+/* Appends to the pipe, with texts replaced where required. */
 static int pour(struct h2_stream *s, enum h2_side to, const char *p, size_t n, bool last)
 {
     struct h2_pipe *pipe = &s->pipe[to];

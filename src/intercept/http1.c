@@ -51,7 +51,7 @@ static struct http_text trimmed(struct http_text t)
     return t;
 }
 
-/* Takes the next member off a comma-separated list; false: there is none. */
+/* Splits off the next member of a comma-separated list; false: there is none. */
 static bool next_member(struct http_text *list, struct http_text *ret)
 {
     if (list->n == 0)
@@ -154,7 +154,7 @@ static int read_fields(const char *p, const char *end, struct http_head *h, cons
     }
 }
 
-/* What the fields say about the message itself. */
+/* What the fields say about the message's framing. */
 struct hints {
     unsigned lengths, codings, hosts, upgrades;
     bool upgrade, websocket, keep;

@@ -39,7 +39,7 @@ bool side_handshake(struct side *s)
     return true;
 }
 
-/* How many bytes; 0: nothing more will come; -EAGAIN: not now; -EIO. */
+/* Returns how many bytes; 0: no more will come; -EAGAIN: none now; -EIO. */
 static int side_read(struct side *s, void *to, int n)
 {
     if (!s->ssl) {

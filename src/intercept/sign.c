@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* With the body, whose hash is not in the head. */
+/* Signs with the body, whose hash is not in the head. */
 static int sign_whole(const struct conn_host *c, struct http_head *head, const char *value,
                       const char *body, size_t have, struct buf *fields, const char **what)
 {
@@ -16,7 +16,7 @@ static int sign_whole(const struct conn_host *c, struct http_head *head, const c
     }
     if (have < head->length)
         return -ENODATA;
-    http_head_drop(head, "expect"); /* it was told to go on, or did */
+    http_head_drop(head, "expect"); /* it was told to continue, or already has */
     return c->sign(head, value, body, (size_t)head->length, fields, what);
 }
 

@@ -32,7 +32,7 @@ bool subst_concerns(const struct subst *s, const char *host)
     return false;
 }
 
-/* A path that a server could take for another one: it proves nothing. */
+/* Whether a server could take the path for another one, so that it proves nothing. */
 static bool ambiguous_path(struct http_text path)
 {
     static const char *const odd[] = {"/./", "/../", "//", "\\", "%2e", "%2f", "%5c", "%00", ";"};
@@ -208,7 +208,7 @@ static bool has_place(const struct subst_secret *x, enum subst_where where, stru
     return false;
 }
 
-/* Copies a text that is at such a place; placeholders in it become values. */
+/* Copies a text from such a place; placeholders in it become values. */
 static int replace(const struct job *j, struct http_text t, enum subst_where where,
                    struct http_text name, struct buf *out)
 {
@@ -408,7 +408,7 @@ const struct subst_secret *subst_find(const struct subst *s, struct subst_search
     const struct subst_secret *found = x->n > 0 ? find_any(s, x->allowed, seam, x->n + head) : NULL;
     if (!found)
         found = find_any(s, x->allowed, p, n);
-    /* What a placeholder could begin with: the end of what there was, and of what there is. */
+    /* What a placeholder could begin with: the end of the earlier bytes, and of these. */
     const char *from = n >= SUBST_HOLDER_MAX - 1 ? p : seam;
     size_t all = n >= SUBST_HOLDER_MAX - 1 ? n : x->n + n;
     size_t keep = MIN(all, (size_t)SUBST_HOLDER_MAX - 1);

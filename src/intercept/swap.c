@@ -66,7 +66,7 @@ static int add(struct swap *w, const char *from, size_t from_len, const char *to
     return 0;
 }
 
-/* Once, so that it never moves and leaves no copies behind. */
+/* Allocates once, so that it never moves and leaves no copies behind. */
 static int make_room(struct swap *w, const struct subst *s)
 {
     size_t all = 0;
@@ -138,7 +138,7 @@ static const char *text_at(const struct swap *w, size_t at)
     return (const char *)buf_head(&w->text) + at;
 }
 
-/* The first of them in p: where; n: there is none. */
+/* The position of the first text in p; n: there is none. */
 static size_t find_first(const struct swap *w, const char *p, size_t n, size_t *which)
 {
     size_t at = n;
@@ -152,7 +152,7 @@ static size_t find_first(const struct swap *w, const char *p, size_t n, size_t *
     return at;
 }
 
-/* How many bytes at the end of p one of them could begin with. */
+/* How many bytes at the end of p could be the beginning of a text. */
 static size_t beginning(const struct swap *w, const char *p, size_t n)
 {
     size_t most = 0;
@@ -195,7 +195,7 @@ int swap_run(struct swap *w, const char *p, size_t n, bool last, struct buf *out
     }
 }
 
-/* As a chunk, or none. */
+/* Writes a chunk, or nothing. */
 static int swap_chunk(struct swap *w, const char *p, size_t n, bool last, struct buf *out)
 {
     AUTO_WIPE struct buf body = {.limit = SWAP_OUT_MAX};

@@ -28,7 +28,7 @@ struct tls {
     EVP_PKEY *issuer_key;
     struct leaf leaf[TLS_LEAVES_MAX];
     size_t next;
-    X509_STORE *store[CONFIG_ROOTS_MAX + 1]; /* made when needed: for all hosts; by config_roots */
+    X509_STORE *store[CONFIG_ROOTS_MAX + 1]; /* made on demand: for all hosts; by config_roots */
 };
 
 static const struct {
@@ -39,7 +39,7 @@ static const struct {
 
 /* --- towards the guest ----------------------------------------------------------------------- */
 
-/* A list of protocols as ALPN has it. */
+/* Parses an ALPN list of protocols. */
 static unsigned read_protocols(const unsigned char *p, size_t n)
 {
     unsigned all = 0;
@@ -51,7 +51,7 @@ static unsigned read_protocols(const unsigned char *p, size_t n)
     return all;
 }
 
-/* Once the client has said what it speaks, the server is asked. */
+/* Once the client has announced its protocols, the server is asked. */
 static int on_hello(SSL *s, int *alert, void *arg)
 {
     struct tls_pair *p = SSL_get_app_data(s);
@@ -81,7 +81,7 @@ static int on_protocols(SSL *s, const unsigned char **out, unsigned char *out_le
     return SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-/* The name has been read before, by another parser: they have to agree. */
+/* Another parser has read the name before: they have to agree. */
 static int on_name(SSL *s, int *alert, void *arg)
 {
     const struct tls_pair *p = SSL_get_app_data(s);
@@ -135,7 +135,7 @@ static X509 *leaf_for(struct tls *t, const char *host)
     return cert;
 }
 
-/* What both ends have in common. */
+/* Sets what both ends have in common. */
 static bool prepare(SSL *s, int fd)
 {
     SSL_set_read_ahead(s, 1); /* many records by one system call, not one by two */
@@ -193,8 +193,8 @@ static void add_roots(X509_STORE *store, const char *pem)
     ERR_clear_error(); /* the end of the text counts as one */
 }
 
-/* The authorities for a host: those for all, and the first ones that are for it. Parsing a bundle
- * takes longer than a start may. */
+/* The authorities for a host: those for all hosts, and the first ones that are for this one. Loaded
+ * on demand, since parsing a bundle would slow down a start too much. */
 static X509_STORE *store_for(struct tls *t, const char *host)
 {
     const struct config *c = t->c;
