@@ -1,4 +1,4 @@
-/* ARP: the guest learns one neighbor, the gateway, and cannot claim another address than its own.
+/* ARP: the guest learns one neighbor, the gateway, and cannot claim any address but its own.
  * Neighbor discovery for IPv6 is in icmp.c. */
 #include "net/net_impl.h"
 

@@ -4,7 +4,7 @@
 
 #include "util/cleanup.h"
 
-/* 32-bit words are added to 64 bits, so 4 G words fit before anything is lost. */
+/* 32-bit words are added up in 64 bits, so 4 G words fit before anything is lost. */
 uint64_t csum_add(uint64_t sum, const void *p, size_t n)
 {
     const uint8_t *b = p;
@@ -41,7 +41,7 @@ uint16_t csum_fold(uint64_t sum)
 uint64_t csum_add_iov(uint64_t sum, const struct iovec *iov, unsigned n, size_t off, size_t len)
 {
     size_t at =
-        0; /* bytes summed so far: what starts at an odd place is summed with bytes swapped */
+        0; /* bytes summed so far: what starts at an odd offset is summed with its bytes swapped */
     for (unsigned i = 0; i < n && len > 0; i++) {
         if (off >= iov[i].iov_len) {
             off -= iov[i].iov_len;

@@ -91,7 +91,7 @@ static void give_up(struct dns_query *u)
 
 static void on_upstream(struct loop_src *src, uint32_t events);
 
-/* Whether an upstream is asked through the proxy. */
+/* Whether an upstream is queried through the proxy. */
 static bool by_proxy(const struct dns *d, const struct net_end *to)
 {
     return d->cfg.proxy && d->cfg.proxy->version && addr_classify(&to->addr) != CLASS_LOOPBACK;
@@ -140,7 +140,7 @@ static int start_query(struct dns_query *u)
     return 0;
 }
 
-/* The next upstream, until one can be asked. */
+/* Tries the next upstream, until one can be queried. */
 static void try_next(struct dns_query *u)
 {
     u->tcp = false;
@@ -157,7 +157,7 @@ static void on_timeout(struct loop_timer *t)
 
 /* --- answers from upstream ------------------------------------------------------------------- */
 
-/* What becomes of an answer's records. */
+/* How an answer's records are filtered. */
 struct filter {
     struct dns *d;
     const struct dns_question *q;
@@ -182,7 +182,7 @@ static bool keep_record(struct filter *f, const struct dns_record *rec)
     if (rec->type == DNS_CNAME && f->q->type != DNS_CNAME) {
         struct policy_answer a = policy_decide_name(f->d->policy, rec->target);
         if (!a.allow && a.by_name)
-            f->bad = true; /* an alias of what is denied by name */
+            f->bad = true; /* an alias of a name that is denied */
         (void)snprintf(f->at, sizeof(f->at), "%s", rec->target);
         return true;
     }
@@ -213,7 +213,7 @@ static size_t rewrite(struct dns_query *u, struct dns_reader *r, struct filter *
             dns_put_record(&w, &rec, false);
     if (k < 0)
         return 0;
-    r->left = MIN(r->authority, 4U); /* how long "no" holds */
+    r->left = MIN(r->authority, 4U); /* how long the negative answer is valid */
     while (w.answers == 0 && (k = dns_next(r, &rec)) > 0)
         if (k == 1 && rec.type == DNS_SOA)
             dns_put_record(&w, &rec, true);
@@ -282,7 +282,7 @@ static void read_tcp(struct dns_query *u)
         handle_message(u, p + 2, be16(p));
 }
 
-/* True when the upstream can be talked to; the query may be gone if not. */
+/* True once the upstream can be queried; if not, the query may be gone. */
 static bool through_proxy(struct dns_query *u)
 {
     int r = socks_drive(u->socks, u->src.fd);

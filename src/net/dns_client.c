@@ -59,12 +59,12 @@ void dns_client_reply(struct dns_client *c, const uint8_t *p, size_t n)
 {
     uint8_t len[2];
     put16(len, (uint16_t)n);
-    /* One that asks and does not read gets no more answers; it is ended by its timer. */
+    /* A client that asks but does not read gets no more answers; its timer ends it. */
     if (buf_append(&c->out, len, 2) == 0 && buf_append(&c->out, p, n) == 0)
         (void)flush(c);
 }
 
-/* True if there was a whole message. */
+/* True if there was a complete message. */
 static bool take_message(struct dns_client *c, uint8_t *out, size_t *ret_n)
 {
     size_t have = buf_len(&c->in);
@@ -106,7 +106,7 @@ static void on_client(struct loop_src *src, uint32_t events)
     while (take_message(c, msg, &n)) {
         dns_ask(c->d, &a, msg, n);
         if (buf_len(&c->in) >= 2 && be16(buf_head(&c->in)) > QUESTION_MAX)
-            return; /* seen with the next bytes, or by the timer */
+            return; /* noticed with the next bytes, or by the timer */
     }
 }
 
@@ -134,7 +134,7 @@ int dns_connect(struct dns *d)
     loop_timer_set(d->loop, &c->idle, IDLE_S * 1000000000ULL);
     node_append(&d->clients, &c->all);
     d->n_clients++;
-    (void)steal_ptr(&c); /* the list has it */
+    (void)steal_ptr(&c); /* the list owns it */
     return pair[0];
 }
 

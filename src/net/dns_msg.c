@@ -16,9 +16,9 @@ static bool name_char(uint8_t c)
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }
 
-/* Reads a name at *at, follows pointers (only backwards, so it ends), moves *at behind it. Labels
- * are letters, digits, hyphens and underscores; any other byte becomes '?', which name_ok refuses
- * and no name that was asked for is equal to. */
+/* Reads a name at *at, following pointers (only backward, so it ends), and moves *at past it.
+ * Labels are letters, digits, hyphens and underscores; any other byte becomes '?', which name_ok
+ * refuses and no requested name contains. */
 static bool read_name(const uint8_t *p, size_t n, size_t *at, char out[DNS_NAME_MAX])
 {
     size_t pos = *at, len = 0, floor = *at;

@@ -77,7 +77,7 @@ static struct slot *slot_new(struct frag_table *t, const struct packet *p, uint6
     return s;
 }
 
-/* The header of the datagram as if it had come in one piece. */
+/* Writes the datagram's header as if it had come in one piece. */
 static size_t write_l3(struct slot *s, const struct packet *p)
 {
     uint8_t *h = s->data + LINK_ETH;
@@ -109,7 +109,7 @@ bool frag_add(struct frag_table *t, const struct packet *p, uint64_t now, struct
     *fault = PACKET_FRAGMENT;
     if (p->frag_off == 0) {
         if (s)
-            slot_drop(s); /* start over: of overlapping versions the last one counts */
+            slot_drop(s); /* start over: of overlapping versions, the last one counts */
         s = slot_new(t, p, now);
     }
     if (!s)

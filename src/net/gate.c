@@ -15,11 +15,11 @@ struct gate {
     struct dns *dns;
     struct pins *pins;
     struct route route;
-    struct loop_src news;      /* of the host's addresses */
-    struct loop_timer recheck; /* flows, after there were news */
+    struct loop_src news;      /* of changes to the host's addresses */
+    struct loop_timer recheck; /* of flows, after such changes */
     struct policy policy;
     struct gate_config cfg;
-    struct gate_host *host; /* to look into */
+    struct gate_host *host; /* to intercept */
     size_t n_hosts;
     gate_told told;
     void *ctx;
@@ -44,7 +44,7 @@ static bool is_gateway(const struct gate *g, const struct net_addr *a)
            (addr_equal(a, &g->cfg.net.gateway6) && !addr_equal(a, &none));
 }
 
-/* Whether it is an address of the host itself, or leads to one by a translator or a tunnel. Loopback
+/* Whether it is the host's own address, or leads to one through a translator or a tunnel. Loopback
  * and multicast have groups of their own. */
 static bool is_own(struct gate *g, const struct net_addr *a)
 {
@@ -66,7 +66,7 @@ static bool pinned(void *ctx, const struct net_addr *peer, bool suffix, const ch
     return pins_match(g->pins, peer, name, suffix, now_ns());
 }
 
-/* What the policy says of a flow; shown: the name in its first bytes, or NULL. */
+/* What the policy says about a flow; shown: the name in its first bytes, or NULL. */
 static struct policy_answer decide(struct gate *g, const struct net_flow_id *id, const char *shown)
 {
     bool gateway = !id->inbound && is_gateway(g, &id->peer.addr);
@@ -185,7 +185,7 @@ static void explain_address(struct gate *g, const struct explain_target *t,
     ret->allow = gate_ask(g, &id, ret->why).allow;
 }
 
-/* A name that was resolved is judged by its addresses, any other by the policy alone. */
+/* A resolved name is judged by its addresses, any other by the policy alone. */
 void gate_explain(struct gate *g, const struct explain_target *t, struct explain_answer *ret)
 {
     struct net_addr pinned[EXPLAIN_PEERS_MAX];
@@ -233,7 +233,7 @@ static void on_verdict(void *ctx, const struct net_flow_id *id, struct net_verdi
             v->tag |= GATE_LOOKED_INTO;
         v->sniff = v->tag && id->proto == PROTO_TCP;
         v->proxied = goes_by_proxy(g, id);
-        if (host) /* the gateway stands for the host's own loopback */
+        if (host) /* the gateway represents the host's own loopback */
             (void)addr_parse(addr_is4(&id->peer.addr) ? "127.0.0.1" : "::1", &v->to.addr);
     }
     struct gate_decision d = {
@@ -241,7 +241,7 @@ static void on_verdict(void *ctx, const struct net_flow_id *id, struct net_verdi
     report(g, &d);
 }
 
-/* A flow that is open because of a name shows one: does it agree? */
+/* Whether a flow that was allowed by name shows a name that agrees. */
 static bool agrees(struct gate *g, const struct net_flow_id *id, const char *name,
                    char why[POLICY_WHY_MAX])
 {
@@ -254,7 +254,7 @@ static bool agrees(struct gate *g, const struct net_flow_id *id, const char *nam
     return a.allow;
 }
 
-/* A flow where names decide shows one, or none. */
+/* Handles what a flow, for which names decide, shows: a name or none. */
 static bool shown_ok(struct gate *g, const struct net_flow_id *id, uint64_t tag,
                      enum sniff_kind kind, const char *shown, char why[POLICY_WHY_MAX])
 {
@@ -383,8 +383,8 @@ static const struct dns_hooks dns_hooks = {on_reply, on_decided};
 
 /* --- the host's addresses -------------------------------------------------------------------- */
 
-/* A flow that was opened when its peer's address belonged to another host. (Names and pins are not
- * checked again: they may be out of date, and the flow was allowed.) */
+/* Whether a flow was opened when its peer's address still belonged to another host. (Names and pins
+ * are not checked again: they may be out of date, and the flow was allowed.) */
 static bool leads_here_now(void *arg, const struct net_flow_id *id, uint64_t tag)
 {
     struct gate *g = arg;
@@ -398,7 +398,7 @@ static void on_recheck(struct loop_timer *t)
     (void)net_cut(g->net, leads_here_now, g);
 }
 
-/* They come in bursts, and are looked at once. */
+/* They come in bursts, and are handled once. */
 static void on_news(struct loop_src *src, uint32_t events)
 {
     struct gate *g = CONTAINER_OF(src, struct gate, news);

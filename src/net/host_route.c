@@ -74,7 +74,7 @@ static int look_up(struct route *r, const struct net_addr *a)
     for (unsigned i = 0; i < STRAY_MAX; i++) {
         ssize_t n = recv(r->fd, answer, sizeof(answer), MSG_DONTWAIT);
         if (n < 0)
-            return errno == EAGAIN ? -EBADMSG : -errno; /* it had answered, had it been asked */
+            return errno == EAGAIN ? -EBADMSG : -errno; /* it always answers in time */
         k = route_read(answer, (size_t)n, r->seq);
         if (k != -EAGAIN)
             return k;
@@ -82,7 +82,7 @@ static int look_up(struct route *r, const struct net_addr *a)
     return -EBADMSG;
 }
 
-/* Loopback is asked for once: a host that answers that with an error would do so forever. */
+/* Asks about loopback once: a host that answers with an error would do so forever. */
 int route_open(struct route *ret)
 {
     struct sockaddr_nl kernel = {.nl_family = AF_NETLINK};
@@ -117,7 +117,7 @@ bool route_is_own(struct route *r, const struct net_addr *a)
     case -EAFNOSUPPORT: /* a host without IPv6 */
     case -EOPNOTSUPP:
         return false;
-    default: /* RTN_LOCAL, RTN_ANYCAST, RTN_BROADCAST, and whatever we cannot tell */
+    default: /* RTN_LOCAL, RTN_ANYCAST, RTN_BROADCAST, and anything unclear */
         return true;
     }
 }

@@ -1,11 +1,11 @@
 /* The stack's core: flows in general, work in turns, frames in.
  *
  * How work is done: events (frames, sockets, timers) only note on a flow what there is to do and
- * put it on n->work. When the events of a turn have been looked at, the list is served round robin,
- * one large segment for each flow at a time, so no flow starves another. When the guest has no
- * receive buffer, what is left moves to n->blocked until it has.
+ * put it on n->work. Once a turn's events have been handled, the list is served round robin, one
+ * large segment per flow at a time, so no flow starves another. If the guest has no receive
+ * buffers, the remaining flows move to n->blocked until it has.
  *
- * A flow that ends is out of all lists at once, but its memory stays until the turn is over, so no
+ * A flow that ends leaves all lists at once, but its memory stays until the end of the turn, so no
  * caller up the stack holds a dangling pointer.
  */
 #include "net/net_impl.h"
@@ -20,7 +20,7 @@
 /* #syscalls:net getrandom close setsockopt socket */
 
 enum {
-    WORK_BYTES = 4 << 20, /* to the guest in one turn, before sockets are looked at again */
+    WORK_BYTES = 4 << 20, /* to the guest in one turn, before sockets are checked again */
     TICK_FAST_MS = 250,
     TICK_SLOW_MS = 5000,
 };
@@ -32,7 +32,7 @@ enum {
 void net_random(struct net *n, void *p, size_t len)
 {
     if (n->random_left < len) {
-        /* Never short for up to 256 bytes; on a failure old numbers are better than none. */
+        /* Never short for up to 256 bytes; on failure, old numbers are better than none. */
         (void)!getrandom(n->random, sizeof(n->random), 0);
         n->random_left = sizeof(n->random);
     }
@@ -247,8 +247,8 @@ static bool from_guest(const struct net *n, const struct packet *p)
         return true;
     if (!n->has6)
         return false;
-    /* Neighbor discovery comes from link-local and unspecified addresses too; and what goes to a
-     * link-local address comes from one. */
+    /* Neighbor discovery also comes from link-local and unspecified addresses; and packets to a
+     * link-local address come from one. */
     static const struct net_addr unspecified;
     bool local = net_link_local(&p->src);
     return addr_equal(&p->src, &n->cfg.guest6) || (local && net_link_local(&p->dst)) ||
@@ -338,7 +338,7 @@ static const struct link_user link_user = {on_input, on_input_end, on_room, on_r
 
 /* --- the owner's side ------------------------------------------------------------------------ */
 
-/* Since Linux 6.9 a TCP socket can be read without being emptied, at an offset of its own. */
+/* Since Linux 6.9 a TCP socket can be read without being emptied, at a separate offset. */
 static bool probe_peek_off(void)
 {
     AUTO_CLOSE int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

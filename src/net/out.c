@@ -84,7 +84,7 @@ void out_unreachable(struct net *n, const struct net_flow_id *id, uint32_t seq,
 {
     static const uint8_t code4[] = {0, 1, 3, 13}, code6[] = {0, 3, 4, 1};
     bool v4 = addr_is4(&id->guest.addr);
-    /* What the guest sent, as far as its ends tell: IP and eight bytes of transport. */
+    /* What the guest sent, as far as needed to identify it: IP and eight bytes of transport. */
     uint8_t msg[8 + 40 + 20] = {v4 ? 3 : 1, v4 ? code4[why] : code6[why]};
     uint8_t frame[FRAME_HEAD_MAX];
     size_t l4 = id->proto == PROTO_TCP ? 20 : 8;

@@ -17,7 +17,7 @@ size_t packet_read(const struct packet *p, size_t off, void *to, size_t n)
     return iov_read(p->iov, p->n_iov, off, to, n);
 }
 
-/* Source routes are the one option that would matter. */
+/* Source routes are the only option that would matter. */
 static bool v4_options_ok(const uint8_t *o, size_t n)
 {
     while (n > 0 && o[0] != 0) {
@@ -74,7 +74,7 @@ static enum packet_fault parse_v6(struct packet *p)
     p->ttl = h[7];
     p->src = addr_from6(h + 8);
     p->dst = addr_from6(h + 24);
-    if (addr_is4(&p->src) || addr_is4(&p->dst)) /* mapped addresses never travel */
+    if (addr_is4(&p->src) || addr_is4(&p->dst)) /* mapped addresses are never valid in packets */
         return PACKET_BAD;
     p->l4 = p->l3 + 40;
     for (unsigned i = 0; next == V6_HOP || next == V6_DEST || next == V6_FRAGMENT; i++) {
@@ -185,7 +185,7 @@ static enum packet_fault parse_l4(struct packet *p)
 enum packet_fault packet_parse(struct packet *p, const struct link_offload *off,
                                const struct iovec *iov, unsigned n, size_t len)
 {
-    /* All but the header copy, which is filled below. */
+    /* Everything except the header copy, which is filled below. */
     p->off = off;
     p->iov = iov;
     p->n_iov = n;

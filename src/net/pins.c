@@ -13,7 +13,7 @@ struct pin {
 
 struct pins {
     struct pin pin[PINS_MAX];
-    unsigned n; /* entries ever used: the rest is not looked at */
+    unsigned n; /* entries ever used: the rest is not searched */
 };
 
 struct pins *pins_new(void)
@@ -28,7 +28,7 @@ void pins_free(struct pins *p)
     free(p);
 }
 
-/* The entry for that pair, else a free one, else the one that ends first. */
+/* The entry for that pair, else a free one, else the one that expires first. */
 static struct pin *place(struct pins *p, const struct net_addr *a, const char *name, uint64_t now)
 {
     struct pin *spare = NULL, *first = &p->pin[0];

@@ -61,8 +61,8 @@ static bool has_name(const struct policy_rule *r)
     return r->kind == TARGET_DOMAIN || r->kind == TARGET_SUFFIX;
 }
 
-/* An IPv6 address that leads to a denied IPv4 address is denied, too; what is allowed is what was
- * written. */
+/* An IPv6 address that leads to a denied IPv4 address is denied, too; but only what was written is
+ * allowed. */
 static bool cidr_matches(const struct policy_rule *r, const struct net_addr *peer)
 {
     struct net_addr inner[ADDR_INNER_MAX];
@@ -95,7 +95,7 @@ static bool target_matches(const struct policy_rule *r, const struct policy_flow
         return f->host && !f->dns;
     case TARGET_CIDR:
         return cidr_matches(r, &f->peer);
-    case TARGET_GROUP: /* the gateway's own address stands for the host, not for its class */
+    case TARGET_GROUP: /* the gateway's own address represents the host, not its class */
         return !f->host && addr_classify(&f->peer) == r->group;
     case TARGET_DOMAIN:
     case TARGET_SUFFIX:
@@ -104,7 +104,7 @@ static bool target_matches(const struct policy_rule *r, const struct policy_flow
     return false;
 }
 
-/* Whether it is about such flows at all. */
+/* Whether the rule concerns such flows at all. */
 static bool rule_covers(const struct policy_rule *r, const struct policy_flow *f)
 {
     bool ports = f->proto == PROTO_TCP || f->proto == PROTO_UDP;
@@ -140,8 +140,8 @@ struct policy_answer policy_decide(const struct policy *p, const struct policy_f
     return a;
 }
 
-/* A rule that lets a name reach something, whatever the name: then it may be asked for. Addresses
- * that are listed one by one open no names, or questions could carry anything to anyone. */
+/* Whether the rule opens addresses that any name may lead to, so that names may be looked up.
+ * Individually listed addresses do not, or else questions could carry anything to anyone. */
 static bool opens_names(const struct policy_rule *r)
 {
     return r->kind == TARGET_ANY || (r->kind == TARGET_GROUP && r->group == CLASS_PUBLIC);

@@ -201,7 +201,8 @@ static int parse_target(struct policy_rule *r, char *s, struct err *e)
     return parse_domain(r, s, false, e);
 }
 
-/* [ADDRESS] or [ADDRESS]/BITS, then perhaps :PROTO; brackets keep the colons of IPv6 together. */
+/* [ADDRESS] or [ADDRESS]/BITS, then optionally :PROTO; brackets keep the colons of IPv6
+ * together. */
 static int parse_bracketed(struct policy_rule *r, char *s, struct err *e)
 {
     char cidr[64], *close = strchr(s, ']');
@@ -219,7 +220,7 @@ static int parse_bracketed(struct policy_rule *r, char *s, struct err *e)
     return rest[bits] == ':' ? parse_proto(r, rest + bits + 1, e) : 0;
 }
 
-/* Splits TARGET from what follows it. */
+/* Splits TARGET from what follows. */
 static int parse_tail(struct policy_rule *r, char *s, struct err *e)
 {
     if (*s == '[')
@@ -280,7 +281,7 @@ static void cut_back(struct policy *p, size_t n)
         free(p->rule[--p->n].text);
 }
 
-/* Calls one(p, item) for each item of a comma separated list. */
+/* Calls one(p, item) for each item of a comma-separated list. */
 static int each_item(struct policy *p, const char *text, struct err *e,
                      int (*one)(struct policy *p, const char *item, struct err *e))
 {

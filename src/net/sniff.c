@@ -155,7 +155,7 @@ static bool host_value(struct sniffer *s, const uint8_t *p, size_t n)
     return set_name(s, p, colon ? (size_t)(colon - p) : n);
 }
 
-/* A name that a request gives: a further one must be the same. */
+/* Takes a name that a request gives: any further one must be the same. */
 static bool agree(struct sniffer *s, const uint8_t *p, size_t n)
 {
     struct sniffer other = {.name = ""};
@@ -164,7 +164,7 @@ static bool agree(struct sniffer *s, const uint8_t *p, size_t n)
     return other.name[0] == '\0' || strcmp(other.name, s->name) == 0;
 }
 
-/* What stands for a host in the target of a request; false if that cannot be told. */
+/* Finds the host in a request's target; false if that is ambiguous. */
 static bool target_host(struct sniffer *s, const uint8_t *p, size_t n, bool is_connect)
 {
     size_t at = 0;
@@ -175,7 +175,7 @@ static bool target_host(struct sniffer *s, const uint8_t *p, size_t n, bool is_c
     while (at < n && p[at] != ':' && p[at] != '/')
         at++;
     if (at + 2 >= n || memcmp(p + at, "://", 3) != 0)
-        return true; /* no scheme: no server takes it for another host */
+        return true; /* no scheme: no server takes it as another host */
     p += at + 3;
     n -= at + 3;
     for (at = 0; at < n && p[at] != '/' && p[at] != '?' && p[at] != '#';)
@@ -184,7 +184,8 @@ static bool target_host(struct sniffer *s, const uint8_t *p, size_t n, bool is_c
     return agree(s, user ? user + 1 : p, user ? (size_t)(p + at - user - 1) : at);
 }
 
-/* What some servers take for a space between words, or skip in front: Python's, for one. */
+/* Bytes that some servers take as a space between words, or skip at the beginning: Python's, for
+ * example. */
 static bool is_blank(uint8_t c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r') || (c >= 0x1c && c <= 0x1f) || c == 0x85 ||
@@ -207,7 +208,7 @@ static size_t blank_len(const uint8_t *p, size_t n)
     return i;
 }
 
-/* Whether a lenient server would take the line for a request: a later word is HTTP/something, or
+/* Whether a lenient server would take the line as a request: a later word is HTTP/something, or
  * there are two words, a method that every server knows and an absolute target. */
 static bool may_be_request(const uint8_t *p, size_t n)
 {
@@ -225,8 +226,8 @@ static bool may_be_request(const uint8_t *p, size_t n)
     }
 }
 
-/* METHOD SP target SP HTTP/x.y: 1 yes, 0 no, -1 something that only some servers take for that, or
- * with an ambiguous host. */
+/* METHOD SP target SP HTTP/x.y: 1 yes, 0 no, -1 something that only some servers take as a request,
+ * or with an ambiguous host. */
 static int request_line(struct sniffer *s, const uint8_t *p, size_t n)
 {
     if (!may_be_request(p, n))
@@ -270,8 +271,8 @@ static bool has_control(const uint8_t *p, size_t n)
     return false;
 }
 
-/* A request of git's own protocol: no line, and a method that begins with a digit, followed by a
- * zero, is none that any server knows. */
+/* A request in git's own protocol: it begins with a digit and has a zero byte in its first line,
+ * which no HTTP method known to any server does. */
 static bool is_git(const uint8_t *p, size_t n)
 {
     const uint8_t *end = n > 0 ? memchr(p, '\n', n) : NULL;
@@ -282,7 +283,7 @@ static bool is_git(const uint8_t *p, size_t n)
 static bool header_line(struct sniffer *s, const uint8_t *p, size_t n, bool *seen)
 {
     if (p[0] == ' ' || p[0] == '\t' || has_control(p, n))
-        return false; /* a folded line, or one that some take for two */
+        return false; /* a folded line, or one that some take as two */
     if (n < 5 || strncasecmp((const char *)p, "host", 4) != 0)
         return true;
     if (is_blank(p[4]))
@@ -306,7 +307,7 @@ static enum sniff_kind sniff_http(struct sniffer *s, const uint8_t *p, size_t n,
         return SNIFF_UNKNOWN;
     for (;;) {
         const uint8_t *end = n > 0 ? memchr(p, '\n', n) : NULL;
-        if (!end && first && last) /* what would be sent is whole, though its line is not */
+        if (!end && first && last) /* what would be sent is complete, though its line is not */
             return n > 0 && request_line(s, p, n) != 0 ? SNIFF_BROKEN : SNIFF_UNKNOWN;
         if (!end)
             return last ? SNIFF_BROKEN : SNIFF_MORE;

@@ -169,8 +169,8 @@ static void refused5(struct socks *s, uint8_t code)
         fail(s, EPROTO, "the proxy reports an unknown failure");
 }
 
-/* The answer says at which address the proxy is connected, which is of no use, but has to be read:
- * the head, then for a name its length, then the rest. */
+/* The reply contains the address from which the proxy connected, which is useless, but has to be
+ * read: the head, then (for a name) its length, then the rest. */
 static void reply5(struct socks *s)
 {
     const uint8_t *p = s->in;

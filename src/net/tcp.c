@@ -1,14 +1,14 @@
-/* TCP towards the guest: segments in, states, time.
+/* TCP toward the guest: incoming segments, states, time.
  *
  * Between guest and stack nothing is lost, doubled or reordered, so a segment that does not start
  * at rcv_nxt is answered with an ACK and dropped, and there is no congestion control. But a guest
- * may drop what it was given (out of memory, a firewall of its own), so what it has not
- * acknowledged can be sent again, from the host's socket, which still has it (tcp_host.c).
+ * may drop what it was given (if out of memory, or by its own firewall), so what it has not
+ * acknowledged can be resent, from the host's socket, which still has it (tcp_host.c).
  *
  * Invariants:
  *  1. The guest's connect succeeds only after the host's did: SYN-ACK is sent in TCP_ANSWERED.
  *  2. snd_una <= snd_nxt <= snd_max; an ACK outside [snd_una, snd_max] changes nothing.
- *  3. Bytes are taken only up to rcv_edge, so `held` has room for all that was promised; if all
+ *  3. Bytes are only taken up to rcv_edge, so `held` has room for all that was promised; if all
  *     flows together hold too much, they are left with the guest, unacknowledged.
  *  4. rcv_edge never moves back.
  *  5. A flow ends at once when both sides have finished and know it; there is no TIME_WAIT.
@@ -83,7 +83,7 @@ void tcp_abort(struct tcp_flow *t, const char *how)
     due(t, 0);
 }
 
-/* The guest has reset it: only the host remains to be told. */
+/* The guest has reset it: only the host has to be told. */
 static void peer_reset(struct tcp_flow *t)
 {
     struct linger hard = {.l_onoff = 1};
@@ -202,7 +202,7 @@ static bool take_ack(struct tcp_flow *t, const struct packet *p)
         return false;
     }
     if (seq_lt(ack, t->snd_una))
-        return true; /* old news */
+        return true; /* outdated */
     if (ack != t->snd_una) {
         t->snd_una = ack;
         if (seq_lt(t->snd_nxt, ack))
@@ -213,7 +213,7 @@ static bool take_ack(struct tcp_flow *t, const struct packet *p)
         t->due |= DUE_RELEASE;
     } else if (p->payload_len == 0 && window == t->snd_wnd && t->snd_max != t->snd_una &&
                !(p->tcp.flags & SEG_FIN)) {
-        t->tries = 0; /* it lives */
+        t->tries = 0; /* the guest is alive */
         if (++t->dup_acks == DUP_ACKS)
             t->due |= DUE_RESEND;
     }
@@ -333,7 +333,7 @@ void tcp_input(struct net *n, const struct packet *p)
         return;
     }
     switch (t->state) {
-    case TCP_DIALING: /* a repeated SYN; the answer comes when the host's connect is done */
+    case TCP_DIALING: /* a repeated SYN; the reply comes when the host's connect is done */
     case TCP_RESET:   /* on its way */
         break;
     case TCP_CALLING:
@@ -394,7 +394,7 @@ bool tcp_work(struct tcp_flow *t)
     }
     if (r == PUMP_BLOCKED)
         return sent_or_blocked(t, false);
-    if (t->due & DUE_PROBE) { /* an old byte: the answer says where the guest is */
+    if (t->due & DUE_PROBE) { /* an old byte: the reply tells where the guest is */
         if (!sent_or_blocked(t, tcp_send(t, SEG_ACK, t->snd_una - 1)))
             return false;
         t->due &= ~(unsigned)DUE_PROBE;

@@ -1,9 +1,9 @@
 /* The host's side of a TCP flow: a non-blocking socket, watched edge-triggered for both directions
  * from the start, so that nothing is ever re-armed.
  *
- * What the guest has not acknowledged must be at hand if it has to be sent again. Where the kernel
- * can (SO_PEEK_OFF), it simply stays in the socket: bytes are read with MSG_PEEK, and dropped when
- * they are acknowledged. Elsewhere a copy is kept, which costs that copy.
+ * What the guest has not acknowledged must be available for resending. If the kernel supports it
+ * (SO_PEEK_OFF), it simply stays in the socket: bytes are read with MSG_PEEK, and dropped when they
+ * are acknowledged. Otherwise a copy is kept.
  */
 #include <assert.h>
 #include <errno.h>
@@ -137,8 +137,8 @@ void tcp_dial(struct tcp_flow *t, const struct net_verdict *v)
 
 /* --- from the guest to the host -------------------------------------------------------------- */
 
-/* Somebody else takes the peer's place; it must not have said anything yet. -EAGAIN: they have too
- * much to do just now. */
+/* Another process takes the peer's place; the peer must not have sent anything yet. -EAGAIN: that
+ * process is too busy just now. */
 static int divert(struct tcp_flow *t, const char *name)
 {
     struct net *n = t->f.net;
@@ -154,7 +154,7 @@ static int divert(struct tcp_flow *t, const char *name)
     return tcp_watch(t, fd);
 }
 
-/* Whether the first bytes may pass; while that is open they are held. */
+/* Decides whether the first bytes may pass; until then, they are held. */
 void tcp_look(struct tcp_flow *t)
 {
     struct net *n = t->f.net;
@@ -189,7 +189,8 @@ void tcp_shut(struct tcp_flow *t)
     }
 }
 
-/* Bytes the host's kernel took; -errno when the connection is gone. What is given was granted. */
+/* Returns how many bytes the host's kernel took; -errno if the connection is gone. The bytes were
+ * granted before. */
 static ssize_t give(struct tcp_flow *t, struct iovec *iov, unsigned n)
 {
     struct msghdr m = {.msg_iov = iov, .msg_iovlen = n};
@@ -201,7 +202,7 @@ static ssize_t give(struct tcp_flow *t, struct iovec *iov, unsigned n)
     return k;
 }
 
-/* Copies from the frame into `held`; how many bytes there was room for. */
+/* Copies from the frame into `held`; returns how many bytes there was room for. */
 static size_t hold(struct tcp_flow *t, const struct packet *p, size_t off, size_t len)
 {
     struct net_stats *s = &t->f.net->stats;
@@ -260,7 +261,7 @@ void tcp_drain(struct tcp_flow *t)
     buf_shrink(&t->held);
     if (t->f.dead || t->state == TCP_RESET)
         return;
-    /* Tell a guest that was held back when it is worth its while. */
+    /* Tell a guest that was held back once it is worthwhile. */
     if (t->rcv_edge - t->rcv_nxt < NET_HELD_FLOW_MAX / 2 &&
         buf_len(&t->held) < NET_HELD_FLOW_MAX / 2) {
         t->due |= DUE_ACK;
@@ -275,7 +276,7 @@ size_t tcp_kept_room(const struct tcp_flow *t)
 {
     if (t->peek)
         return SIZE_MAX;
-    size_t again = t->snd_max - t->snd_nxt; /* these need no room: they are there */
+    size_t again = t->snd_max - t->snd_nxt; /* these need no room: they are already there */
     if (again > 0)
         return again;
     size_t held = t->f.net->stats.held;
@@ -283,8 +284,8 @@ size_t tcp_kept_room(const struct tcp_flow *t)
     return MIN(all, NET_HELD_FLOW_MAX - buf_len(&t->kept));
 }
 
-/* After a read of k out of want bytes. Edge-triggered: a short read means that it is empty, and
- * new bytes are a new event; but the end of file came with an event that is over. */
+/* After a read of k out of want bytes. Edge-triggered: a short read means that it is empty, and new
+ * bytes cause a new event; but end of file came with an event that has passed. */
 static ssize_t note_read(struct tcp_flow *t, ssize_t k, size_t want)
 {
     if (k < 0) {
@@ -348,7 +349,7 @@ void tcp_release(struct tcp_flow *t)
     }
 }
 
-/* What was sent and not acknowledged is to be sent again. */
+/* Makes everything that was sent but not acknowledged be resent. */
 void tcp_rewind(struct tcp_flow *t)
 {
     if (t->snd_nxt == t->snd_una)

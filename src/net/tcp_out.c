@@ -1,5 +1,5 @@
 /* TCP segments to the guest. Payload goes from the host's socket straight into the guest's receive
- * buffers; the headers are put in front of it when its length is known. */
+ * buffers; the headers are put in front once its length is known. */
 #include <errno.h>
 
 #include "net/csum.h"
@@ -9,7 +9,7 @@
 
 enum { TCP_HEAD = 20, SYN_OPTIONS = 8 };
 
-/* What the guest may send us now, as the header says it; moves rcv_edge with it. */
+/* The window field: how much the guest may send now; moves rcv_edge accordingly. */
 static uint32_t tcp_window(struct tcp_flow *t)
 {
     size_t free_flow = NET_HELD_FLOW_MAX - buf_len(&t->held);
@@ -19,8 +19,8 @@ static uint32_t tcp_window(struct tcp_flow *t)
     unsigned scale = t->scaled ? WSCALE : 0;
     uint32_t promised = t->rcv_edge - t->rcv_nxt;
     uint32_t field = (uint32_t)MIN(room >> scale, (size_t)65535);
-    /* What was promised is taken, but never more: a promise that does not fit the scale is rounded
-     * down, or the guest would send bytes that must be dropped. */
+    /* What was promised is accepted, but never more: a window that does not fit the scale is
+     * rounded down, or the guest would send bytes that must be dropped. */
     if (field << scale > promised)
         t->rcv_edge = t->rcv_nxt + (field << scale);
     else
@@ -28,7 +28,7 @@ static uint32_t tcp_window(struct tcp_flow *t)
     return field;
 }
 
-/* The TCP header behind hl bytes of others; returns all of its length. */
+/* Writes the TCP header after hl bytes of other headers; returns the total length. */
 static size_t write_tcp(struct tcp_flow *t, uint8_t *h, uint8_t flags, uint32_t seq)
 {
     size_t len = TCP_HEAD;
@@ -65,7 +65,8 @@ static size_t write_tcp(struct tcp_flow *t, uint8_t *h, uint8_t flags, uint32_t 
     return len;
 }
 
-/* Headers for payload that is in the room already, behind them; sends it. */
+/* Writes the headers in front of the payload, which is already in the reserved room, and sends
+ * it. */
 static void finish(struct tcp_flow *t, const struct iovec *iov, unsigned n_iov, uint8_t flags,
                    uint32_t seq, size_t len)
 {
@@ -144,7 +145,7 @@ void tcp_send_reset(struct net *n, const struct packet *p)
 
 /* --- data ------------------------------------------------------------------------------------ */
 
-/* How many bytes may go out now; 0 also when it is wiser to wait for a larger window. */
+/* How many bytes may go out now; also 0 if it is better to wait for a larger window. */
 static size_t sendable(const struct tcp_flow *t)
 {
     uint32_t in_flight = t->snd_nxt - t->snd_una;

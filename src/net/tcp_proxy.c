@@ -1,11 +1,11 @@
-/* A TCP flow that a proxy is to connect: between the host's connect, which is to the proxy, and
- * the guest's SYN-ACK. */
+/* A TCP flow that goes through a proxy, between the host's connect to the proxy and the guest's
+ * SYN-ACK. */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "net/net_impl.h"
 
-enum { PROXY_S = 60 }; /* for the connect, the proxy's answers and its own connect */
+enum { PROXY_S = 60 }; /* for the connect, the proxy's replies and its own connect */
 
 bool tcp_proxy_begin(struct tcp_flow *t, const struct net_end *to)
 {

@@ -1,9 +1,9 @@
 /* Flows that wait because of a limit on bytes or packets (rate.h).
  *
  * Each direction has one queue. A flow that gets no grant goes to its end, and no flow passes one
- * that waits. When time has filled the buckets, those in front get their turn, one grant each, and
- * a flow with more to move joins the end again: all flows get the same share, however many bytes
- * each of them has waiting. Nothing is polled: one timer for each direction.
+ * that waits. When the buckets have been refilled, those in front get their turn, one grant each,
+ * and a flow with more to move joins the end again: all flows get the same share, however many
+ * bytes each has waiting. Nothing is polled; there is one timer per direction.
  */
 #include <assert.h>
 
@@ -33,7 +33,7 @@ size_t flow_grant(struct flow *f, enum net_dir dir, size_t want, size_t packet)
     f->turn[dir].called = false;
     if (grant > 0)
         return grant;
-    /* One that was called and comes too early keeps its place. */
+    /* A flow that was called but comes too early keeps its place. */
     node_append(called ? r->waiting.next : &r->waiting, &f->turn[dir].node);
     arm(f->net, r);
     return 0;
@@ -61,7 +61,7 @@ static void on_time(struct net *n, enum net_dir dir)
 {
     struct net_rate *r = &n->rate[dir];
     loop_timer_off(n->loop, &r->timer);
-    /* As many as can get something; their work is done when this has been decided. */
+    /* Calls as many as can get something; their work is done afterwards. */
     uint64_t bytes = bucket_level(&r->rate.bytes, now_ns());
     const uint64_t quantum = rate_quantum(&r->rate, RATE_PACKET);
     for (unsigned i = 0; i < TURNS_MAX && bytes > 0 && node_linked(&r->waiting); i++) {

@@ -1,6 +1,6 @@
 /* UDP flows: one connected socket for each pair of ends, so that the host's kernel accepts packets
- * only from the peer, and reports closed ports. Bounded in number; the one that has been quiet
- * longest makes room. */
+ * only from the peer, and reports closed ports. Bounded in number; the one idle for longest is
+ * evicted. */
 #include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -14,8 +14,8 @@
 /* #syscalls:net socket connect sendto sendmsg recvmsg recvfrom */
 
 enum {
-    ANSWERED_S = 120, /* kept after the last packet, when both have talked */
-    SILENT_S = 30,    /* ... when only the guest has */
+    ANSWERED_S = 120, /* kept after the last packet, if both ends have sent */
+    SILENT_S = 30,    /* ... if only the guest has */
     DNS_S = 10,       /* ... or it was a question */
     PER_VISIT = 16,   /* datagrams from one socket before others get a turn */
 };
@@ -137,7 +137,7 @@ bool to_gateway(const struct net *n, const struct packet *p)
            (n->has6 && addr_equal(&p->dst, &n->cfg.gateway6));
 }
 
-/* For the gateway itself; false if it is the verdict's business after all. */
+/* For the gateway itself; false if the verdict has to decide after all. */
 static bool local_datagram(struct net *n, const struct packet *p, const struct net_flow_id *id)
 {
     if (!n->hooks->datagram)
@@ -187,7 +187,7 @@ void udp_input(struct net *n, const struct packet *p)
 
 /* --- to the guest ---------------------------------------------------------------------------- */
 
-/* The UDP header in front of what is in the room already; fills in *o. */
+/* Writes the UDP header in front of what is already in the reserved room; fills in *o. */
 static void finish_datagram(struct net *n, const struct iovec *iov, unsigned n_iov,
                             const struct net_end *from, const struct net_end *to, size_t len)
 {
@@ -239,8 +239,8 @@ void net_send_udp(struct net *n, const struct net_end *from, const struct net_en
     n->link->ops->flush(n->link);
 }
 
-/* One datagram from a socket straight into the guest. 1: done; 0: nothing there; -ENOBUFS: the
- * guest has no room; else the socket's error. */
+/* Moves one datagram from a socket straight into the guest. 1: done; 0: nothing there; -ENOBUFS:
+ * the guest has no room; else the socket's error. */
 static int receive_one(struct udp_flow *u)
 {
     struct net *n = u->f.net;

@@ -1,10 +1,10 @@
-/* Whether one policy lets out nothing that another keeps in: see policy.h. */
+/* Whether one policy allows nothing that another does not: see policy.h. */
 #include "net/policy.h"
 
 #include <string.h>
 
 /* A name leads to public addresses only, and never to the host. Addresses are not looked up in
- * groups: a group leaves out the host's own, which an address may be. */
+ * groups: a group excludes the host's own addresses, which an address may be. */
 static bool target_within(const struct policy_rule *a, const struct policy_rule *c)
 {
     bool named = a->kind == TARGET_DOMAIN || a->kind == TARGET_SUFFIX;
@@ -62,7 +62,7 @@ bool policy_within(const struct policy *p, const struct policy *ceiling, int *ru
     return !p->default_egress || within_any(&anything, ceiling);
 }
 
-/* What both allow: the narrower of each pair of which one is within the other. */
+/* What both allow: the narrower rule of each pair in which one is within the other. */
 static int add_common(struct strlist *to, const struct policy_rule *r, const struct policy *ceiling)
 {
     if (r->text && within_any(r, ceiling))
