@@ -1,11 +1,11 @@
-/* What the policy says about the audit log: settings of a file for all sandboxes. */
+/* What the policy says about the audit log: a file's settings for all sandboxes. */
 #include "store/audit.h"
 #include "policy/impl.h"
 #include "util/cleanup.h"
 
 enum { COMMAND_WORDS_MAX = 64 };
 
-/* The most that any file asks for; the program of the first that has one. */
+/* The highest level that any file asks for; the program of the first file that has one. */
 static void add_file(const struct layer *l, struct audit_settings *a, char **command)
 {
     const struct setting *level = layer_get(l, "audit", "level");
@@ -34,7 +34,7 @@ void policy_audit(const struct store *s)
     book = rulebook_seen;
     rulebook_seen = NULL;
     if (!book && rulebook_load(s, &book, &e) < 0)
-        a.level = AUDIT_ALL; /* what it says is not known: everything is recorded */
+        a.level = AUDIT_ALL; /* its settings are unknown: everything is recorded */
     for (size_t i = 0; book && i < book->n; i++)
         add_file(&book->file[i].all, &a, command);
     audit_configure(&a);

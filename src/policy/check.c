@@ -1,4 +1,4 @@
-/* What each field asks of a spec: see the table in fields.c. */
+/* What each field requires of a spec: see the table in fields.c. */
 #include "policy/impl.h"
 
 #include "image/image.h"
@@ -76,7 +76,7 @@ void check_ports(struct judge *j, const struct layer *l, const struct setting *s
     (j->spec->net.n_ports > s->number ? judge_refuse : judge_allow)(j, l, s, asked);
 }
 
-/* Whether that sandbox is one of those that the layer is about. One that is being created, or
+/* Whether that sandbox is one of those to which the layer applies. One that is being created, or
  * cannot be read, is. */
 static bool counts(const struct judge *j, const struct layer *l, const char *name)
 {
@@ -86,8 +86,8 @@ static bool counts(const struct judge *j, const struct layer *l, const char *nam
     return sandbox_open(j->store, name, &sb, NULL) < 0 || layer_matches(l, &sb.spec);
 }
 
-/* Directories are counted, not what `ls` shows: creations under way count, too. A change can move a
- * sandbox to another rule set, where it is one more. */
+/* Directories are counted, not what `ls` shows: so creations under way count, too. A change can
+ * move a sandbox to another rule set, where it counts as one more. */
 void check_sandboxes(struct judge *j, const struct layer *l, const struct setting *s)
 {
     char asked[64];
@@ -105,7 +105,7 @@ void check_sandboxes(struct judge *j, const struct layer *l, const struct settin
 
 /* --- images ----------------------------------------------------------------------------------- */
 
-/* A name that was given to it here says nothing: 'msb load -t' and 'msb tag' take any. */
+/* A name given locally proves nothing: 'msb load -t' and 'msb tag' take any. */
 static void refuse_image(struct judge *j, const struct layer *l, const struct setting *s)
 {
     char asked[TEXT_MAX];
@@ -115,7 +115,8 @@ static void refuse_image(struct judge *j, const struct layer *l, const struct se
     judge_refuse(j, l, s, asked);
 }
 
-/* A path is kept without links and relative parts: the next start may be from elsewhere. */
+/* A path is stored without links and relative parts: the next start may be from another
+ * directory. */
 void check_images(struct judge *j, const struct layer *l, const struct setting *s)
 {
     if (!image_matches(s, j->spec)) {
@@ -181,7 +182,7 @@ static void narrow_egress(struct judge *j, const struct layer *l, const struct s
     judge_find(j, l, s, s->line, OUTCOME_NARROWED, asked, now);
 }
 
-/* What the host connects to on behalf of the sandbox, and where that leads is not for rules to say: a
+/* Servers that the host contacts on behalf of the sandbox, and over which rules have no control: a
  * name server decides which addresses a name has, a proxy where a connection ends. */
 static void check_helper(struct judge *j, const struct layer *l, const struct setting *s,
                          const struct net_end *at, uint8_t proto, const char *what)
@@ -253,7 +254,7 @@ void check_secrets(struct judge *j, const struct layer *l, const struct setting 
     }
 }
 
-/* KEY is any value of it. */
+/* KEY matches any value. */
 static bool label_matches(const char *pattern, const char *label)
 {
     size_t n = strlen(pattern);
@@ -284,7 +285,7 @@ void check_labels(struct judge *j, const struct layer *l, const struct setting *
     }
 }
 
-/* Compares what may be done, not the profile's name alone: options add to a profile. */
+/* Compares what may be done, not just the profile's name: options add to a profile. */
 static bool is_as_strict(const struct spec_security *s, const struct spec_security *want)
 {
     return s->profile >= want->profile && !(s->caps & ~want->caps) &&
@@ -314,7 +315,7 @@ void check_security(struct judge *j, const struct layer *l, const struct setting
     spec_security_free(&want);
 }
 
-/* auto becomes the first that is allowed, unless all are that it may choose. */
+/* auto becomes the first allowed engine, unless all that it may choose are allowed. */
 void check_engines(struct judge *j, const struct layer *l, const struct setting *s)
 {
     const char *asked = engine_kind_name(j->spec->engine);
@@ -339,7 +340,7 @@ static bool in_list(const char *path, const struct setting *s)
     return false;
 }
 
-/* What both allow; of a spec that has none, what the policy does. */
+/* What both allow; for a spec that has none, what the policy allows. */
 static void narrow_write_paths(struct judge *j, const struct layer *l, const struct setting *s)
 {
     AUTO_STRLIST struct strlist was = j->spec->write_paths;

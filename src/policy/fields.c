@@ -1,4 +1,4 @@
-/* The table of fields, and what follows from it alone: reading, showing, the template. */
+/* The table of fields, and what follows directly from it: reading, showing, the template. */
 #include "policy/impl.h"
 
 #include "util/json.h"
@@ -204,8 +204,8 @@ bool item_matches(const struct setting *s, const char *text)
 
 /* --- for people ------------------------------------------------------------------------------- */
 
-/* Whether this setting decides: the first of the smallest caps for all sandboxes in all files; the last
- * of the defaults. */
+/* Whether this setting is in effect: the first of the smallest caps for all sandboxes in all files;
+ * the last of the defaults. */
 static bool is_in_effect(const struct rulebook *b, const struct setting *s)
 {
     bool before = true, cap = strcmp(s->field->section, "caps") == 0;

@@ -1,4 +1,5 @@
-/* Options that a policy can forbid: each by what it leaves in the spec, no matter who wrote it. */
+/* Options that a policy can forbid, each detected by its effect on the spec, no matter who wrote
+ * that. */
 #include "policy/impl.h"
 
 #include <string.h>
@@ -30,7 +31,7 @@ static bool trusts_blindly(const struct sandbox_spec *s)
     return s->net.bound.no_verify.n > 0;
 }
 
-/* A host that serves several parties has it on cores of its own, too. */
+/* Multi-tenant sandboxes are not: they get their own cores. */
 static bool is_placed_as_usual(const struct sandbox_spec *s)
 {
     return (s->placement == PLACEMENT_SPREAD || s->placement == PLACEMENT_AUTO) && !s->multi_tenant;

@@ -1,4 +1,4 @@
-/* Holding a spec to a rulebook: defaults, then every setting that counts. */
+/* Holds a spec to a rulebook: defaults, then every setting that applies. */
 #include "policy/impl.h"
 
 #include "store/audit.h"
@@ -84,7 +84,7 @@ json_t *verdict_json(const struct verdict *v)
 
 static uint64_t get_cpus(const struct sandbox_spec *s)
 {
-    return (uint64_t)(spec_max_cpus(s) * 1000 + 0.5); /* it may grow to that */
+    return (uint64_t)(spec_max_cpus(s) * 1000 + 0.5); /* it may grow to this */
 }
 
 static void set_cpus(struct sandbox_spec *s, uint64_t v)
@@ -172,8 +172,8 @@ const struct quantity *quantity_find(const char *key)
     return NULL;
 }
 
-/* The value of the last file that has one: a user's own goes before the operator's, and a rule
- * set's before that of all sandboxes. Caps count in any case. */
+/* The value from the last file that has one: a user's own takes precedence over the operator's, and
+ * a rule set's over that for all sandboxes. Caps always apply. */
 static void fill_defaults(struct judge *j, const struct chosen *c)
 {
     for (const struct field *f = policy_fields; f->key; f++) {
@@ -294,7 +294,7 @@ int rulebook_load_for(const struct store *s, enum hold why, const char *name, st
     return r;
 }
 
-/* In the audit log. */
+/* Records it in the audit log. */
 static void record(const struct store *s, enum hold why, const char *name, const struct verdict *v)
 {
     for (size_t i = 0; i < v->n; i++) {
@@ -332,9 +332,9 @@ static bool same_text(const char *a, const char *b)
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
-/* Whether what a finding is about is the same in both, of which it tells only a part: that there are
- * ports, the first of several network rules, a secret's name without its hosts. Where no rule set
- * matches, no setting was looked at. */
+/* Whether what a finding concerns is the same in both specs. A finding only names a part of it:
+ * that there are ports, the first of several network rules, a secret's name without its hosts. If
+ * no rule set matches, no setting was examined. */
 static bool is_untouched(const struct finding *f, const struct sandbox_spec *was,
                          const struct sandbox_spec *now)
 {
@@ -398,7 +398,7 @@ int policy_hold_change(const struct store *s, struct sandbox_spec *was, struct s
 int policy_hold_exec(const struct store *s, const struct sandbox_spec *spec,
                      const struct strlist *secrets, struct err *e)
 {
-    struct sandbox_spec was = *spec, now = *spec; /* what they point to is looked at */
+    struct sandbox_spec was = *spec, now = *spec; /* only reads what they point to */
     AUTO_STRLIST struct strlist all = {0};
     if (secrets->n == 0)
         return 0;
@@ -414,7 +414,7 @@ int policy_hold(const struct store *s, enum hold why, unsigned said, struct sand
     AUTO_RULEBOOK struct rulebook *b = NULL;
     AUTO_VERDICT struct verdict v = {0};
     static struct rulebook
-        *kept; /* for HOLD_CREATE, which may come twice: one command, one policy */
+        *kept; /* for HOLD_CREATE, which may come twice: one policy per command */
     uint64_t t0 = now_ns();
     b = why == HOLD_CREATE ? steal_ptr(&kept) : NULL;
     int r = b ? 0 : rulebook_load_for(s, why, spec->name, &b, e);

@@ -1,4 +1,4 @@
-/* What a running sandbox may become by request, for its monitor to keep (monitor/ceiling.h). */
+/* Limits on requests to a running sandbox, for its monitor to enforce (monitor/ceiling.h). */
 #include "policy/impl.h"
 #include "util/json.h"
 #include "util/utf8.h"
@@ -13,7 +13,7 @@ static json_t *rules_json(const struct policy *p)
     return a;
 }
 
-/* NULL: the setting is about nothing that can be asked of a running sandbox. */
+/* NULL: the setting concerns nothing that can be requested from a running sandbox. */
 static json_t *limit_json(const struct setting *s)
 {
     bool lifetime = s->field->check == check_cap && strcmp(s->field->key, "lifetime") == 0;
@@ -27,7 +27,7 @@ static json_t *limit_json(const struct setting *s)
     return NULL;
 }
 
-/* The same, of an option that is forbidden. */
+/* The same, for a forbidden option. */
 static json_t *forbidden_json(const char *option)
 {
     if (strcmp(option, "port") == 0)
@@ -37,7 +37,7 @@ static json_t *forbidden_json(const char *option)
     return NULL;
 }
 
-/* With what a client that is refused is told. */
+/* Adds what a refused client is told. */
 static json_t *with_words(json_t *j, const struct layer *l, const struct setting *s, unsigned line)
 {
     bool forbidden = s->field->check == check_forbidden;
@@ -51,7 +51,7 @@ static json_t *with_words(json_t *j, const struct layer *l, const struct setting
     finding_origin(&f, origin, sizeof(origin));
     utf8_defuse(origin); /* a path can be anything */
     setting_text(s, allowed, sizeof(allowed));
-    utf8_defuse(allowed); /* it may have been cut */
+    utf8_defuse(allowed); /* it may have been truncated */
     json_put(&j, "field", json_string(field));
     json_put(&j, "allowed", json_string(forbidden ? FORBIDDEN_TEXT : allowed));
     json_put(&j, "origin", json_string(origin));

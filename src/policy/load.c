@@ -1,4 +1,4 @@
-/* From files to a rulebook: see rulebook.h for which, fields.c for what may be in them. */
+/* Loads files into a rulebook: see rulebook.h for which files, fields.c for their contents. */
 #include "policy/impl.h"
 
 #include "util/array.h"
@@ -305,7 +305,7 @@ int rulebook_join(struct rulebook *to, struct rulebook *more, struct err *e)
     return 0;
 }
 
-/* Only root, and nobody else, may have written it. */
+/* Whether only root can have written it. */
 static bool is_roots(const struct stat *st)
 {
     return st->st_uid == 0 && !(st->st_mode & (S_IWGRP | S_IWOTH));

@@ -1,4 +1,4 @@
-/* Places of the host, and buckets, that a sandbox may use. */
+/* Paths on the host, and buckets, that a sandbox may use. */
 #include "policy/impl.h"
 
 #include "proto/proto.h"
@@ -104,7 +104,8 @@ int valid_bucket(const char *text, struct err *e)
                          text);
 }
 
-/* A name alone does not say whose bucket it is: that of another server is spelled with the server. */
+/* A name alone does not tell whose bucket it is: a bucket on another server is spelled with the
+ * server. */
 static char *bucket_text(const struct s3_config *c)
 {
     char *text = NULL;
@@ -126,7 +127,7 @@ static void check_bucket(struct judge *j, const struct layer *l, const struct se
     (ok ? judge_allow : judge_refuse)(j, l, s, text);
 }
 
-/* A path that cannot be resolved is refused, as it could lead anywhere. One that is yet to be made
+/* A path that cannot be resolved is refused, as it could lead anywhere. One that does not exist yet
  * counts, too. */
 void check_buckets(struct judge *j, const struct layer *l, const struct setting *s)
 {
@@ -152,7 +153,7 @@ void check_buckets(struct judge *j, const struct layer *l, const struct setting 
 typedef void (*place_fn)(struct judge *j, const struct layer *l, const struct setting *s,
                          const char *text, bool write);
 
-/* Every setting of that name in these layers. */
+/* Applies every setting with that name in these layers. */
 static int hold_place(const struct store *s, const struct chosen *c, struct sandbox_spec *spec,
                       const char *section, const char *key, place_fn fn, const char *text,
                       bool write, struct err *e)
@@ -169,7 +170,7 @@ static int hold_place(const struct store *s, const struct chosen *c, struct sand
     return v.refused ? verdict_refuse(s, HOLD_COPY, spec->name, &v, e) : 0;
 }
 
-/* Without links, also of one that does not exist yet. */
+/* Resolves links, also for a path that does not exist yet. */
 static char *real_place(const char *path)
 {
     char *real = realpath(path, NULL);
@@ -215,7 +216,7 @@ static void hold_bucket(struct judge *j, const struct layer *l, const struct set
     check_bucket(j, l, s, text);
 }
 
-/* Checks without a sandbox: `none` has only what is asked for, and its owner. */
+/* Checks without a sandbox: `none` only has what is asked for, and its owner. */
 static int hold_apart(const struct store *s, const struct rulebook *b, struct sandbox_spec *none,
                       const char *section, const char *key, place_fn fn, const char *text,
                       bool write, struct err *e)

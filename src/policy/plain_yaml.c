@@ -1,6 +1,6 @@
-/* Files as people write them, without libyaml, which takes five times as long: a policy is read at
- * every create. What follows is on the safe side by design: whatever is not plainly of the form
- * below is left to libyaml (-EAGAIN), errors included, and what is read here is the same tree
+/* Reads files as people usually write them, without libyaml, which takes five times as long: a
+ * policy is read at every create. It is conservative by design: anything that is not clearly of the
+ * form below is left to libyaml (-EAGAIN), including errors, and the resulting tree is the same
  * (fuzz_rulebook.c compares them).
  *
  * Printable ASCII. Maps and lists in blocks, by indentation, or of one line in brackets; keys are
@@ -45,7 +45,7 @@ static bool at_line_end(const struct plain *r)
     return peek(r) == '\n' || (*r->p == '#' && (r->p == r->begin || r->p[-1] == ' '));
 }
 
-/* From the end of a line to what comes first on the next one that has anything on it. */
+/* Moves from the end of a line to the beginning of the next one that is not empty. */
 static void next_line(struct plain *r)
 {
     for (;;) {
@@ -110,7 +110,7 @@ static int read_text(struct plain *r, bool flow, struct yaml *ret)
         if (is_plain(c) || (!flow && (c == ',' || inside)))
             to = r->p + 1;
         else if (c != ' ')
-            break; /* for the caller to judge */
+            break; /* the caller decides */
     }
     return take(from, to, &ret->text);
 }

@@ -1,4 +1,4 @@
-/* Which of a policy's settings are for a sandbox. */
+/* Selects the policy settings that apply to a sandbox. */
 #include "policy/impl.h"
 
 #include "image/image.h"
@@ -71,7 +71,7 @@ bool label_is_own(const struct sandbox_spec *spec, const char *label)
     return true;
 }
 
-/* KEY matches whatever its value; KEY=VALUE has wildcards. */
+/* KEY matches any value; KEY=VALUE has wildcards. */
 static bool has_label(const struct sandbox_spec *spec, const char *want)
 {
     for (size_t i = 0; i < spec->labels.n; i++) {
@@ -109,7 +109,7 @@ static void cut_version(char *s)
 static bool reference_matches(const struct setting *s, const char *image, bool named_here)
 {
     AUTO_REFERENCE struct reference ref = {0};
-    if (named_here) { /* then it is anything */
+    if (named_here) { /* then it can be anything */
         bool any = false;
         for (size_t i = 0; i < s->n; i++)
             any = any || strcmp(s->item[i].text, "*") == 0;
@@ -136,7 +136,7 @@ bool image_matches(const struct setting *s, const struct sandbox_spec *spec)
     if (!image_is_local(spec->image))
         return reference_matches(s, spec->image, spec->image_named_here);
     AUTO_FREE char *path = realpath(spec->image, NULL);
-    for (size_t i = 0; path && i < s->n; i++) /* only a path is the name of a path */
+    for (size_t i = 0; path && i < s->n; i++) /* only a path can name a path */
         if ((s->item[i].text[0] == '/' || strcmp(s->item[i].text, "*") == 0) &&
             fnmatch(s->item[i].text, path, FNM_NOESCAPE) == 0)
             return true;

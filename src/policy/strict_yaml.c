@@ -42,7 +42,7 @@ static int next_event(struct reader *r, yaml_event_t *ev)
     return fail_at(r, p->problem_mark, p->problem ? p->problem : "not valid YAML");
 }
 
-/* What a node may not have, whatever its kind. */
+/* Refuses what no node may have, whatever its kind. */
 static int check_plain(const struct reader *r, const yaml_event_t *ev)
 {
     const yaml_char_t *anchor = NULL, *tag = NULL;
