@@ -68,7 +68,7 @@ static void ask(const struct sandbox *sb, struct sandbox_used *u)
     char text[INFO_MAX];
     u->cpu_ns = tree_cpu_ns(sb->state.pid);
     bool uml = strncmp(sb->state.engine, "uml", 3) == 0;
-    if (uml && cgroup_cpu_ns(sb->dirfd) == 0) /* its ended processes are known to the guest alone */
+    if (uml && cgroup_cpu_ns(sb->dirfd) == 0) /* only the guest knows its ended processes */
         request_news(sb->dirfd);
     if (request_info(sb->dirfd, true, text, sizeof(text)) < 0)
         return;
@@ -84,13 +84,13 @@ static json_t *usage_json(struct sandbox *sb)
 {
     const struct sandbox_state *st = &sb->state;
     uint64_t end = st->pid ? realtime_ns() : MIN(st->updated_ns, realtime_ns());
-    /* A run begins after the creation did, and has no more CPU time than all CPUs could give it. */
+    /* A run cannot begin before the creation, or have more CPU time than all CPUs could give it. */
     uint64_t begin = MAX(st->started_ns, sb->spec.created_ns);
     uint64_t ran = end > begin ? end - begin : 0;
     if (st->pid)
         ask(sb, &sb->state.used);
     struct sandbox_used u = st->used;
-    u.cpu_ns = MAX(u.cpu_ns, cgroup_cpu_ns(sb->dirfd)); /* which knows ended processes, too */
+    u.cpu_ns = MAX(u.cpu_ns, cgroup_cpu_ns(sb->dirfd)); /* which includes ended processes */
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     u.cpu_ns = MIN(u.cpu_ns, ran > UINT64_MAX / 4096 ? ran : ran * (uint64_t)(cpus > 0 ? cpus : 1));
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "run", (json_int_t)st->started_ns,

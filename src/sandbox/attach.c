@@ -22,7 +22,7 @@ static int open_running(const struct store *s, const char *name, const char *ver
                    status_name(sb->state.status), verb);
 }
 
-/* A request failed: because the sandbox ended just then, or because it hangs. */
+/* A request failed: either the sandbox has just ended, or it hangs. */
 static int no_answer(const struct store *s, const char *name, const char *verb, int code,
                      struct err *e)
 {
@@ -77,7 +77,7 @@ int sandbox_attach_look(const struct store *s, const char *name, const struct at
             r = sandbox_start_on_demand(s, name, warn, e);
             if (r < 0)
                 return r;
-            *started = *started || r == 0; /* another process having started it is as good */
+            *started = *started || r == 0; /* another process having started it is just as good */
         }
         if (r == 1 || running)
             sleep_ms(5);

@@ -44,7 +44,7 @@ static void layer_close(struct stream *s)
 
 static const struct stream_ops layer_ops = {.read = layer_read, .close = layer_close};
 
-/* What the image is made of is decided by the spec that the sandbox is started from. */
+/* The spec from which the sandbox is started determines the image's parent. */
 static int note_parent(void *ctx, const struct sandbox_spec *spec, struct err *e)
 {
     char **parent = ctx;

@@ -54,7 +54,7 @@ int sandbox_examine(const struct store *s, const struct rulebook *b, struct sand
     return 0;
 }
 
-/* Narrows its network to what is allowed, as for a caller that asked for nothing in particular. */
+/* Narrows its network to what is allowed, as for a caller that made no specific request. */
 static int narrow_net(const struct store *s, const struct rulebook *b, struct sandbox *sb,
                       struct err *e)
 {
@@ -71,7 +71,7 @@ static int drop_ports(const struct store *s, const struct sandbox *sb, const str
     AUTO_FREE struct spec_port *p = NULL;
     size_t n = 0;
     uint64_t limit, most = SPEC_PUBLISH_MAX;
-    int r = sandbox_ports(s, sb, &p, &n); /* as they are bound: the spec may leave that open */
+    int r = sandbox_ports(s, sb, &p, &n); /* as actually bound: the spec may leave that open */
     if (r < 0)
         return err_sys(e, -r, "cannot read which ports sandbox '%s' publishes", sb->spec.name);
     for (size_t i = 0; i < v->n; i++)
@@ -95,7 +95,7 @@ static int lower_ceiling(const struct rulebook *b, struct sandbox *sb, struct er
     if (r < 0 || json_array_size(limits) == 0)
         return r;
     r = net_request_limit(sb->dirfd, limits, e);
-    if (r < 0 && monitor_lock_holder(sb->dirfd) == 0) { /* it has ended: that is as good */
+    if (r < 0 && monitor_lock_holder(sb->dirfd) == 0) { /* it has ended, which is just as good */
         err_clear(e);
         return 0;
     }

@@ -82,8 +82,8 @@ int sandbox_check_free(const struct store *s, const struct sandbox_spec *spec, s
     return r == -ENOENT ? 0 : r;
 }
 
-/* Under the name's lock: removes an existing sandbox of that name, if it may be replaced, and what is
- * left of one. */
+/* Under the name's lock: removes an existing sandbox of that name, if it may be replaced, or the
+ * remains of one. */
 static int make_way(const struct store *s, const char *name, const struct create_options *opt,
                     warn_fn warn, struct err *e)
 {
@@ -130,7 +130,7 @@ static int prepare(int dirfd, const struct create_options *create, struct err *e
     return create->prepare(create->prepare_ctx, sock, e);
 }
 
-/* Writes the spec while the guest boots: getting it to disk takes a good part of that time. */
+/* Writes the spec while the guest boots: syncing it to disk takes a good part of that time. */
 static int boot(const struct store *s, int dirfd, const struct sandbox_spec *spec,
                 const struct launch_options *opt, const struct create_options *create,
                 struct opener *opener, struct err *e)
@@ -187,7 +187,7 @@ int sandbox_check_policy(const struct store *s, struct sandbox_spec *spec,
     return r < 0 ? r : 0;
 }
 
-/* Where the number of sandboxes is limited, one at a time is counted: *lock is then held. */
+/* If the number of sandboxes is limited, they are counted one at a time: *lock is then held. */
 static int hold_to_policy(const struct store *s, struct sandbox_spec *spec,
                           const struct create_options *opt, struct name_lock *lock, json_t **limits,
                           struct err *e)
@@ -209,15 +209,15 @@ static const struct spec_mount *workspace_mount(const struct sandbox_spec *spec)
     return NULL;
 }
 
-/* Contents come when the guest opens a file, unless it has copies of all, or who serves them to it may
- * not write. */
+/* Contents are fetched when the guest opens a file, unless it has copies of everything, or the
+ * process that serves them may not write. */
 static bool comes_later(const struct sandbox_spec *spec)
 {
     const struct spec_mount *m = workspace_mount(spec);
     return spec->workspace.mode == WORKSPACE_FUSE && !(m && m->options & PROTO_MOUNT_RO);
 }
 
-/* The agent makes the places for these before it is ready. */
+/* The agent creates their mount points before it is ready. */
 static bool has_mounts_inside(const struct sandbox_spec *spec)
 {
     const char *dir = WORKSPACE_GUEST_PATH;
@@ -231,9 +231,9 @@ static bool has_mounts_inside(const struct sandbox_spec *spec)
     return false;
 }
 
-/* The sync comes first where a sandbox is to be replaced, which stays if the bucket cannot be had,
- * where the workspace has a limit (what is in it is counted before it is served), and where the boot would
- * wait for it. */
+/* The sync comes first if a sandbox is to be replaced, which stays if the bucket is unreachable; if
+ * the workspace has a limit (its contents are counted before it is served); and if the boot would
+ * wait for it anyway. */
 static bool syncs_while_booting(const struct sandbox_spec *spec, const struct create_options *opt)
 {
     const struct spec_mount *m = workspace_mount(spec);
@@ -313,8 +313,8 @@ int sandbox_create(const struct store *s, struct sandbox_spec *spec,
 
 /* --- start ---------------------------------------------------------------------------------- */
 
-/* The sandbox ended by itself, and nothing has synced it since. If that fails, its changes stay in
- * the guest. */
+/* The sandbox ended by itself, and has not been synced since. If the sync fails, its changes stay
+ * in the guest. */
 static void sync_before_start(const struct store *s, struct sandbox *sb, warn_fn warn)
 {
     struct err why = {0};
@@ -322,7 +322,7 @@ static void sync_before_start(const struct store *s, struct sandbox *sb, warn_fn
         warn(why.msg);
 }
 
-/* Before its lock is taken, so that it can be removed meanwhile. */
+/* Before taking its lock, so that it can be removed meanwhile. */
 static int wait_for_mounts(const struct store *s, const char *name, warn_fn warn, struct err *e)
 {
     AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
@@ -330,7 +330,7 @@ static int wait_for_mounts(const struct store *s, const char *name, warn_fn warn
     return r < 0 || sb.state.pid ? r : mounts_wait(&sb.spec, warn, e);
 }
 
-/* 1 = it runs already. */
+/* 1 = it is already running. */
 static int start(const struct store *s, const char *name, bool stop_when_idle, warn_fn warn,
                  struct err *e)
 {

@@ -5,11 +5,11 @@
 #include <errno.h>
 
 enum {
-    REFUSED_MS = 10000, /* how long a sandbox may be going down */
+    REFUSED_MS = 10000, /* how long a sandbox may take to go down */
     RETRY_PAUSE_MS = 20,
 };
 
-/* A first request shows that the sandbox will serve us. look: for the layer. */
+/* A first request proves that the sandbox will serve us. look: for the layer. */
 static int connect_once(const struct store *s, const char *name, const struct attach_look *look,
                         warn_fn warn, struct sandbox_files *f, struct err *e)
 {

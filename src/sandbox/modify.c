@@ -49,7 +49,8 @@ static json_t *changed_names(const json_t *old, const struct sandbox_spec *chang
     return names;
 }
 
-/* NULL, or why a running sandbox cannot have the change at once. `active`: what it was started with. */
+/* NULL, or why the change cannot take effect at once in a running sandbox. `active`: what it was
+ * started with. */
 static const char *obstacle(const struct sandbox *sb, const struct sandbox_spec *active,
                             const struct spec_change *c, const struct sandbox_spec *now)
 {
@@ -97,7 +98,7 @@ static int refuse_obstacle(const struct store *s, const struct sandbox *sb,
     return -EBUSY;
 }
 
-/* Tells the sandbox if other secrets are bound than before. On failure the old spec is restored. */
+/* Tells the sandbox if the bound secrets have changed. On failure, the old spec is restored. */
 static int tell_secrets(const struct store *s, struct sandbox *sb, const struct sandbox_spec *now,
                         struct err *e)
 {
@@ -110,8 +111,8 @@ static int tell_secrets(const struct store *s, struct sandbox *sb, const struct 
     return r;
 }
 
-/* What is shown as the running sandbox's own, if that is not its spec, follows a change that it has at
- * once. Its CPUs may be among what waits for the next start. */
+/* If the running sandbox's settings are recorded separately from its spec, updates that record with
+ * a change that takes effect at once. Its CPUs may be among what waits for the next start. */
 static int follow(const struct store *s, const struct sandbox *sb,
                   const struct sandbox_spec *changed, struct err *e)
 {
@@ -137,7 +138,7 @@ static int set_cpus(const struct sandbox *sb, double cpus, struct err *e)
                  : 0;
 }
 
-/* A running sandbox keeps what it was started with, and that is written down, once. */
+/* A running sandbox keeps what it was started with, which is recorded once. */
 static int keep_active(const struct store *s, const struct sandbox *sb, struct err *e)
 {
     AUTO_SPEC struct sandbox_spec active;
@@ -148,7 +149,7 @@ static int keep_active(const struct store *s, const struct sandbox *sb, struct e
 static int apply(const struct store *s, struct sandbox *sb, enum modify_how how, spec_edit_fn edit,
                  void *ctx, json_t **names, struct err *e)
 {
-    /* The edit is made on a copy, by way of what is stored: they cannot differ. */
+    /* The edit is made on a copy, which goes through the stored form: they cannot differ. */
     AUTO_SPEC struct sandbox_spec changed;
     AUTO_JSON json_t *j = spec_to_json(&sb->spec);
     bool live = sb->state.pid && how == MODIFY_NOW;
@@ -191,7 +192,7 @@ int sandbox_modify(const struct store *s, const char *name, enum modify_how how,
     AUTO_NAME_LOCK struct name_lock counting = NAME_LOCK_NONE;
     AUTO_HELD struct held h = HELD_NONE;
     json_t *names = NULL;
-    /* As for a creation: where sandboxes are counted, another label can make it one more. */
+    /* As for a creation: if sandboxes are counted, another label can make it count as one more. */
     int r = name_lock_take_kind(s, "policy", "sandboxes", &counting, e);
     if (r == 0)
         r = held_take(s, name, &h, e);

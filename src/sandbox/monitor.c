@@ -14,11 +14,11 @@
 
 enum {
     KILL_WAIT_MS = 5000,  /* how long a killed monitor may take to be gone */
-    STOP_SLACK_MS = 5000, /* beyond the grace period, before we kill */
+    STOP_SLACK_MS = 5000, /* beyond the grace period, before we kill it */
 };
 
-/* The lock is asked again once we hold the pidfd, so that it cannot be a stranger with a recycled
- * pid. */
+/* The lock is checked again once we hold the pidfd, so that it cannot be an unrelated process with
+ * a recycled pid. */
 int monitor_pidfd(int dirfd)
 {
     pid_t pid = monitor_lock_holder(dirfd);
@@ -68,7 +68,7 @@ int monitor_terminate(struct sandbox *sb, uint64_t grace_ms, struct err *e)
         return err_sys(e, -pidfd, "cannot watch the monitor of sandbox '%s'", sb->spec.name);
     if (grace_ms == 0)
         return kill_monitor(sb, pidfd, e);
-    /* A monitor that cannot be asked is ending, or hangs: both end below. */
+    /* A monitor that cannot be reached is ending, or hangs: either way, it ends below. */
     (void)request_stop(sb->dirfd, grace_ms);
     return monitor_wait(pidfd, grace_ms + STOP_SLACK_MS) ? 0 : kill_monitor(sb, pidfd, e);
 }

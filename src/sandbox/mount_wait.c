@@ -61,7 +61,7 @@ int mount_wait(const char *path, warn_fn warn, struct err *e)
     }
     if (!done)
         (void)kill(pid, SIGKILL);
-    (void)waitpid(pid, &status, done ? 0 : WNOHANG); /* some file systems do not let go of it */
+    (void)waitpid(pid, &status, done ? 0 : WNOHANG); /* some file systems do not release it */
     if (done && status == 0)
         return 0;
     if (done)

@@ -17,13 +17,13 @@
 
 /* --- a change of the spec that a running sandbox is told ------------------------------------- */
 
-/* A sandbox that is going down finds the new spec when it starts again. */
+/* A sandbox that is going down gets the new spec when it next starts. */
 static bool is_live(const struct sandbox *sb)
 {
     return sb->state.pid && sb->state.status == STATUS_RUNNING;
 }
 
-/* The sandbox under its lock, ready for a new spec. */
+/* Locks the sandbox, ready for a new spec. */
 static int net_hold(const struct store *s, const char *name, struct held *h, struct err *e)
 {
     int r = held_take(s, name, h, e);
@@ -32,7 +32,7 @@ static int net_hold(const struct store *s, const char *name, struct held *h, str
     return r;
 }
 
-/* A copy, by way of what is stored: they cannot differ. *to is one to free, on failure, too. */
+/* Copies it through the stored form: they cannot differ. Free *to, after a failure, too. */
 static int copy_net(const struct spec_net *from, struct spec_net *to, struct err *e)
 {
     spec_net_init(to);
@@ -43,14 +43,14 @@ static int copy_net(const struct spec_net *from, struct spec_net *to, struct err
 /* Whether the host's policy allows the sandbox with `now` as its network. */
 static int hold(struct held *h, struct spec_net *now, struct err *e)
 {
-    struct sandbox_spec with = h->sb.spec; /* shares all but the network */
+    struct sandbox_spec with = h->sb.spec; /* shares everything but the network */
     with.net = *now;
     int r = policy_hold_change(h->lock.store, &h->sb.spec, &with, e);
     *now = with.net;
     return r;
 }
 
-/* Makes `now` the network of the spec, tells a running sandbox by `tell`, and restores the old one if
+/* Makes `now` the spec's network, tells a running sandbox with `tell`, and restores the old one if
  * it refuses. Takes what *now holds in any case. A sandbox that has ended meanwhile need not be
  * told. */
 static int change(struct held *h, struct spec_net *now,
@@ -106,7 +106,7 @@ static int tell_policy(struct held *h, void *arg, struct err *e)
     return net_request_set(h->sb.dirfd, &h->sb.spec.net, t->c->drop, &t->c->cut, e);
 }
 
-/* Without any setting, public addresses are allowed; beside rules the profile must be explicit. */
+/* Without any setting, public addresses are allowed; with rules, the profile must be explicit. */
 static bool is_unset(const struct spec_net *n)
 {
     return !n->profile && n->rules.n == 0 && n->egress == NET_DEFAULT_UNSET;

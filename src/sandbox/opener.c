@@ -18,7 +18,8 @@ enum { WARNING_MAX = 4096 };
 
 enum word_kind { WORD_WARNING, WORD_GOES_ON, WORD_RESULT };
 
-/* Only what it takes is sent: the caller listens after the boot, and all must have room until then. */
+/* Only as many bytes as needed are sent: the caller reads after the boot, and everything must have
+ * room until then. */
 struct word {
     enum word_kind kind;
     int r; /* of a result */
@@ -60,7 +61,7 @@ static void goes_on(void *ctx)
     self.alone = true;
 }
 
-/* The gate comes first. */
+/* The gate arrives first. */
 static int take_gate(int sock)
 {
     struct pollfd p = {.fd = sock, .events = POLLIN};
@@ -124,7 +125,7 @@ int opener_wait(struct opener *o, warn_fn warn_caller, struct err *e)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
-            break; /* it goes on without us */
+            break; /* it continues without us */
         if (n < (ssize_t)offsetof(struct word, warning))
             return err_set(e, EIO, "the process that syncs the workspace died");
         if (w.kind == WORD_WARNING && warn_caller)

@@ -41,7 +41,7 @@ int sandbox_stop(const struct store *s, const char *name, uint64_t grace_ms, boo
     return r;
 }
 
-/* Changes of the workspace go to the host first, unless they may be lost. */
+/* Syncs changes in the workspace to the host first, unless they may be lost. */
 static int sync_or_lose(const struct store *s, struct sandbox *sb, bool force, warn_fn warn,
                         struct err *e)
 {
@@ -56,7 +56,7 @@ static int sync_or_lose(const struct store *s, struct sandbox *sb, bool force, w
     return 0;
 }
 
-/* One that cannot be read can only be removed. */
+/* A sandbox that cannot be read can only be removed. */
 static int remove_damaged(struct held *h, bool force, int why, struct err *e)
 {
     if (!force) {

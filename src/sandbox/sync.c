@@ -28,7 +28,7 @@ static struct sandbox_spec bare(const struct sandbox_spec *spec)
     return b;
 }
 
-/* Boots it for the sync alone. */
+/* Boots it just for the sync. */
 static int sync_stopped(const struct store *s, struct sandbox *sb, struct snapshot_sync *how,
                         struct err *e)
 {
