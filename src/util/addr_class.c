@@ -8,7 +8,7 @@ struct range {
     uint8_t class;
 };
 
-/* The first match counts. */
+/* The first match applies. */
 static const struct range ranges4[] = {
     {{169, 254, 169, 254}, 32, CLASS_META},
     {{169, 254, 170, 2}, 32, CLASS_META}, /* container credentials */
@@ -68,7 +68,7 @@ static bool starts(const struct net_addr *a, const void *prefix, size_t n)
     return memcmp(a->b, prefix, n) == 0;
 }
 
-/* Forms that mean exactly one IPv4 address: where it starts, or -1. ::1 and :: are 0.0.0.1 and
+/* Forms that mean exactly one IPv4 address: returns its offset, or -1. ::1 and :: are 0.0.0.1 and
  * 0.0.0.0. */
 static int plain_form(const struct net_addr *a)
 {
@@ -85,8 +85,8 @@ static void add_inner(const uint8_t b[4], struct net_addr ret[ADDR_INNER_MAX], u
         ret[(*n)++] = addr_from4(b);
 }
 
-/* NAT64 for local use: the length of the translator's prefix, and with it the place of the address,
- * is not known (RFC 6052, 2.2). */
+/* NAT64 for local use: the length of the translator's prefix, and so the address's offset, is not
+ * known (RFC 6052, 2.2). */
 static unsigned local_nat64(const struct net_addr *a, struct net_addr ret[ADDR_INNER_MAX])
 {
     static const uint8_t places[ADDR_INNER_MAX][4] = {
@@ -137,7 +137,7 @@ unsigned addr_inner4(const struct net_addr *a, struct net_addr ret[ADDR_INNER_MA
 
 /* --- the class ------------------------------------------------------------------------------- */
 
-/* The class that is opened more reluctantly, for an address that may lead to two places. */
+/* The stricter of two classes, for an address that may lead to two places. */
 static enum addr_class stricter(enum addr_class a, enum addr_class b)
 {
     static const uint8_t rank[CLASS_MAX] = {

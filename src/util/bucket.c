@@ -24,7 +24,7 @@ uint64_t bucket_level(struct bucket *b, uint64_t now)
 {
     if (b->amount == 0)
         return UINT64_MAX;
-    if (b->level >= (int64_t)b->capacity) { /* full: time that passes is not saved up */
+    if (b->level >= (int64_t)b->capacity) { /* full: time does not accumulate */
         b->filled_ns = MAX(b->filled_ns, now);
     } else if (now > b->filled_ns) {
         wide gained = (wide)(now - b->filled_ns) * b->amount / b->period_ns;
@@ -34,7 +34,7 @@ uint64_t bucket_level(struct bucket *b, uint64_t now)
             b->filled_ns = now;
         } else {
             b->level += (int64_t)gained;
-            /* Not `now`: part of a token stays in the time that is not counted yet. */
+            /* Not `now`: a fraction of a token remains in the time not counted yet. */
             b->filled_ns += (uint64_t)(gained * b->period_ns / b->amount);
         }
     }

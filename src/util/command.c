@@ -54,7 +54,7 @@ static int read_all(int fd, uint64_t until, char *to, size_t size, size_t *n)
         if (*n == size)
             return -EFBIG;
         ssize_t got = read(fd, to + *n, size - *n);
-        if (got == 0 || (got < 0 && errno == ECONNRESET)) /* it has not read all that it was told */
+        if (got == 0 || (got < 0 && errno == ECONNRESET)) /* it has not read all of its input */
             return 0;
         if (got < 0 && errno != EINTR)
             return -errno;
@@ -63,7 +63,7 @@ static int read_all(int fd, uint64_t until, char *to, size_t size, size_t *n)
     return -ETIME;
 }
 
-/* Its exit status as of waitpid(). */
+/* Its exit status as from waitpid(). */
 static int wait_until(pid_t pid, uint64_t until)
 {
     AUTO_CLOSE int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -76,7 +76,7 @@ int command_run(const struct command *c, char *to, size_t size, size_t *n)
     int pair[2];
     pid_t pid = 0;
     uint64_t until = now_ns() + c->seconds * 1000000000ULL;
-    /* A socket is written to without SIGPIPE; but it is not what every program expects. */
+    /* Writing to a socket causes no SIGPIPE; but not every program expects a socket. */
     if ((c->input ? socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)
                   : pipe2(pair, O_CLOEXEC)) < 0)
         return -errno;

@@ -7,8 +7,8 @@
 
 #include "util/utf8.h"
 
-/* Messages may quote bytes that came from a guest, an image or a registry: they are made
- * safe to show here, so that code that prints one need not care. */
+/* Messages may quote bytes from a guest, an image or a registry: they are made safe to display
+ * here, so that code that prints them need not care. */
 static void __attribute__((format(printf, 3, 0)))
 vset(struct err *e, int code, const char *fmt, va_list ap)
 {

@@ -153,7 +153,7 @@ int file_replace_at(int dirfd, const char *name, const void *p, size_t n, mode_t
     int k = snprintf(tmp, sizeof(tmp), ".%s.tmp-%d", name, (int)getpid());
     if (k < 0 || (size_t)k >= sizeof(tmp))
         return -ENAMETOOLONG;
-    /* A file of this name was left by an earlier process with our pid, or planted to stop us. */
+    /* A file with this name was left by an earlier process with our pid, or planted to stop us. */
     (void)unlinkat(dirfd, tmp, 0);
     AUTO_CLOSE int fd =
         openat(dirfd, tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
@@ -167,23 +167,23 @@ int file_replace_at(int dirfd, const char *name, const void *p, size_t n, mode_t
     if (r < 0)
         (void)unlinkat(dirfd, tmp, 0);
     if (r == 0 && sync)
-        (void)fsync(dirfd); /* not every file system can; the rename itself is done */
+        (void)fsync(dirfd); /* not every file system supports it; the rename itself is done */
     return r;
 }
 
 /* --- removal --------------------------------------------------------------------------------- */
 
-/* Trees may come from a guest, who chose how deep they are. Each level takes a descriptor and room
- * on the stack, so what lies deeper than this is moved to the top and removed from there. */
+/* Trees may come from a guest, which chose their depth. Each level takes a descriptor and stack
+ * space, so anything deeper than this is moved to the top and removed from there. */
 enum { REMOVE_DEPTH = 64 };
 
 struct removal {
-    int top;            /* the directory that is to go */
+    int top;            /* the directory to be removed */
     unsigned long next; /* the next name for what is moved there */
     bool moved;         /* something was: the top must be read again */
 };
 
-/* Removes a file: -ENOENT. A directory is opened, with the rights that removing its children takes. */
+/* Removes a file: -ENOENT. Opens a directory, with the rights needed to remove its children. */
 static int unlink_or_open(int dirfd, const char *name)
 {
     struct stat st;
@@ -195,7 +195,7 @@ static int unlink_or_open(int dirfd, const char *name)
     if (fd == -EACCES && fchmodat(dirfd, name, 0700, AT_SYMLINK_NOFOLLOW) == 0)
         fd = dir_open_at(dirfd, name);
     if (fd >= 0 && fstat(fd, &st) == 0 && (st.st_mode & 0700) != 0700)
-        (void)fchmod(fd, 0700); /* if not, its children will say so */
+        (void)fchmod(fd, 0700); /* if this fails, removing its children will, too */
     return fd;
 }
 
@@ -206,7 +206,7 @@ static int move_to_top(struct removal *x, int dirfd, const char *name)
         (void)snprintf(to, sizeof(to), ".deep-%lu", x->next++);
         if (renameat(dirfd, name, x->top, to) == 0)
             break;
-        if (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR) /* a name that is taken */
+        if (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR) /* the name is taken */
             return errno == ENOENT ? 0 : -errno;
     }
     x->moved = true;

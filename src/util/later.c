@@ -52,7 +52,7 @@ bool later_know_boot(void)
         return true;
     AUTO_CLOSE int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, id, sizeof(id) - 1);
-    for (ssize_t i = 0; i < n; i++) /* random digits: half of them would do */
+    for (ssize_t i = 0; i < n; i++) /* random digits: half of them would be enough */
         this_boot = this_boot * 31 + (uint8_t)id[i];
     return this_boot != 0;
 }

@@ -12,7 +12,7 @@
 
 enum { MODE = 0600 };
 
-/* Splits into a directory, opened, and a name in it. */
+/* Splits it into a directory, which is opened, and a name in it. */
 static int open_dir(struct output_file *f, const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
@@ -55,7 +55,7 @@ int output_file_open(struct output_file *f, const char *path, struct err *e)
         f->fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
         r = f->fd < 0 ? -errno : 0;
     } else {
-        /* A link stays one: the file behind it is replaced. */
+        /* A link stays a link: its target is replaced. */
         if (there && !realpath(path, real))
             r = -errno;
         if (r == 0)
@@ -102,7 +102,7 @@ void output_file_close(struct output_file *f)
     if (f->temp_used)
         (void)unlinkat(f->dirfd, f->temp, 0);
     f->temp_used = false;
-    if (f->name || f->path) /* opened at all */
+    if (f->name || f->path) /* it was opened */
         close_fd(&f->dirfd);
     free(f->path);
     free(f->name);

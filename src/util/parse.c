@@ -20,7 +20,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Reads digits[.digits] at *s and steps over it. Digits past the ninth decimal must be zero. */
+/* Reads digits[.digits] at *s and skips it. Digits past the ninth decimal must be zero. */
 static int read_decimal(const char **s, struct decimal *d)
 {
     const char *p = *s;
@@ -108,7 +108,7 @@ int parse_size(const char *s, uint64_t unit, uint64_t *ret)
     return -EINVAL;
 }
 
-/* Milliseconds of the unit at *s, which is stepped over; 0 = no such unit. */
+/* Milliseconds of the unit at *s, which is skipped; 0 = no such unit. */
 static uint64_t read_time_unit(const char **s)
 {
     static const struct {

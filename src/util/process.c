@@ -68,9 +68,9 @@ int process_exit_code(int status)
 static struct {
     int n;
     char **v;
-    char *rest;  /* those after the program's name, one behind the other ... */
-    size_t room; /* ... without the zero at their end */
-} shown;         /* the arguments as the kernel has them */
+    char *rest;  /* those after the program's name, one after another ... */
+    size_t room; /* ... without the final zero */
+} shown;         /* the arguments as the kernel shows them */
 
 char **process_own_arguments(int argc, char **argv)
 {

@@ -87,7 +87,7 @@ ssize_t sock_send_with_fd(int sock, const void *p, size_t n, int fd)
     return k < 0 ? -errno : k;
 }
 
-/* There is room for one descriptor: the kernel drops what does not fit. (CMSG_SPACE would leave
+/* There is room for one descriptor: the kernel drops those that do not fit. (CMSG_SPACE would leave
  * room for a second one in the first one's padding.) */
 ssize_t sock_recv_with_fd(int sock, void *p, size_t n, int *ret_fd)
 {

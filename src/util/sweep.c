@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <string.h>
 
-/* The process that a temporary file of file_replace_at() belongs to; 0 = it is no such file. */
+/* The process that owns a temporary file of file_replace_at(); 0 = it is not such a file. */
 static pid_t owner_of_temporary(const char *name)
 {
     static const char mark[] = ".tmp-";

@@ -93,7 +93,7 @@ static void put_octal(char *p, size_t width, uint64_t v)
 }
 #define PUT_OCTAL(field, v) put_octal(field, sizeof(field), v)
 
-/* What is too large for its field is in a record, and 0 here. */
+/* Values too large for their field are in a record, and 0 here. */
 static int put_block(struct buf *out, const struct tar_entry *t)
 {
     struct tar_header h = {.type = t->type, .magic = {'u', 's', 't', 'a', 'r', 0, '0', '0'}};

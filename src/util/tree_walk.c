@@ -12,7 +12,7 @@
 
 /* #syscalls:fs fstat newfstatat openat close getdents64 lseek */
 
-/* The directory above one that is being read, and how far it was read itself. */
+/* The parent of the directory being read, and how far it was read itself. */
 struct level {
     dev_t dev;
     ino_t ino;

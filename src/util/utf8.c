@@ -8,7 +8,7 @@ static bool is_continuation(uint8_t c)
     return (c & 0xc0) == 0x80;
 }
 
-/* Length of a character that starts with this byte; 0 when none does. */
+/* Length of a character that starts with this byte; 0 if none does. */
 static int length_from(uint8_t first)
 {
     if (first < 0x80)
@@ -20,7 +20,7 @@ static int length_from(uint8_t first)
     return first >= 0xf0 && first <= 0xf4 ? 4 : 0;
 }
 
-/* The second byte is where overlong forms, surrogates and values past U+10FFFF show. */
+/* Overlong forms, surrogates and values past U+10FFFF are detected in the second byte. */
 static bool second_ok(uint8_t first, uint8_t second)
 {
     if (!is_continuation(second))
