@@ -13,8 +13,8 @@
 /* #syscalls:monitor madvise */
 
 enum {
-    /* A driver that was not offered statistics or hinting numbers its reporting queue after the two
-     * that always exist. */
+    /* A driver that was not offered statistics or hinting gives its reporting queue the number
+     * after the two that always exist. */
     INFLATE,
     DEFLATE,
     REPORT,
@@ -31,7 +31,7 @@ enum {
 struct balloon {
     struct virtio_dev dev;
     struct virtio_balloon_config config;
-    struct balloon_stats stats; /* written by its thread alone, whole words */
+    struct balloon_stats stats; /* written only by its thread, in whole words */
     struct virtq_chain chain;
     uint32_t pfn[PFNS_MAX];
 };
@@ -46,7 +46,7 @@ static void drop(struct balloon *b, void *p, size_t len, uint64_t *counter)
 {
     uintptr_t from = ((uintptr_t)p + PAGE - 1) & ~(uintptr_t)(PAGE - 1);
     uintptr_t to = ((uintptr_t)p + len) & ~(uintptr_t)(PAGE - 1);
-    /* Shared memory is removed; what a private mapping has over its file is forgotten. */
+    /* Shared memory is removed; a private mapping's changes to its file are dropped. */
     if (from < to && (madvise((void *)from, to - from, MADV_REMOVE) == 0 ||
                       madvise((void *)from, to - from, MADV_DONTNEED) == 0))
         count(counter, to - from);
@@ -62,7 +62,8 @@ static void report(struct balloon *b)
     }
 }
 
-/* Page numbers, which a driver sends in falling order; runs of either direction go at once. */
+/* Page numbers, which drivers send in descending order; runs in either direction are handled at
+ * once. */
 static void inflate(struct balloon *b)
 {
     size_t n = virtq_chain_read(&b->chain, 0, b->pfn, sizeof(b->pfn)) / sizeof(b->pfn[0]);
@@ -106,7 +107,7 @@ static int64_t balloon_kick(struct virtio_dev *d, unsigned queue)
     return budget > 0 ? VIRTIO_IDLE : 0;
 }
 
-/* `actual` is the driver's to set, the target size is not. */
+/* The driver may set `actual`, but not the target size. */
 static void balloon_config_written(struct virtio_dev *d, uint32_t off, const void *p, uint32_t len)
 {
     struct balloon *b = CONTAINER_OF(d, struct balloon, dev);
@@ -151,7 +152,8 @@ int virtio_balloon_new(struct virtio_dev **ret)
     b->dev.features = VIRTIO_BASE_FEATURES | 1ULL << VIRTIO_BALLOON_F_DEFLATE_ON_OOM |
                       1ULL << VIRTIO_BALLOON_F_REPORTING;
     b->dev.config = &b->config;
-    /* Up to where both are set: what follows belongs to features that are not offered. */
+    /* Includes the two fields that are set: what follows belongs to features that are not
+     * offered. */
     b->dev.config_len = offsetof(struct virtio_balloon_config, actual) + sizeof(b->config.actual);
     *ret = &b->dev;
     return 0;

@@ -21,9 +21,9 @@
 enum {
     SECTOR = 512,
     HEADER_LEN = 16,
-    SEG_MAX = VIRTQ_CHAIN_MAX - 2, /* a chain less the header and the status byte */
+    SEG_MAX = VIRTQ_CHAIN_MAX - 2, /* a chain minus the header and the status byte */
     REQUEST_MAX = 64 << 20,        /* bytes that one request may move */
-    RANGES_MAX = 16,               /* of one discard or write-zeroes request */
+    RANGES_MAX = 16,               /* in one discard or write-zeroes request */
     RANGE_SECTORS_MAX = 1 << 21,   /* 1 GiB */
 };
 
@@ -41,7 +41,7 @@ struct blk {
     bool read_only, never_sync;
     bool unsynced; /* something may have been written since the last sync */
     char serial[BLK_SERIAL_LEN];
-    uint64_t size; /* of the disk: a multiple of SECTOR; what no piece covers reads as zeros */
+    uint64_t size; /* of the disk: a multiple of SECTOR; parts that no piece covers read as zeros */
     struct blk_stats stats;
     struct virtq_chain chain;
     struct iovec io[VIRTQ_CHAIN_MAX]; /* what the current system call moves */
@@ -71,8 +71,8 @@ static const struct piece *find_piece(const struct blk *b, uint64_t pos)
     return NULL;
 }
 
-/* Moves up to len bytes between disk position pos and iov from byte off on; the bytes moved or
- * -errno, never 0. */
+/* Moves up to len bytes between disk position pos and iov from byte off on; returns the bytes moved
+ * or -errno, never 0. */
 static ssize_t move_some(struct blk *b, bool write, uint64_t pos, const struct iovec *iov,
                          unsigned n, size_t off, size_t len)
 {
@@ -152,7 +152,7 @@ static int zero_range(const struct piece *p, uint64_t pos, uint64_t len, bool un
     do {
         r = fallocate(p->fd, mode, at, (off_t)len);
         if (r < 0 && errno == EOPNOTSUPP && !unmap) {
-            unmap = true; /* tmpfs can punch holes only: they read as zeros just the same */
+            unmap = true; /* tmpfs can only punch holes, which also read as zeros */
             mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
             errno = EINTR;
         }
@@ -197,7 +197,7 @@ static uint8_t serve_ranges(struct blk *b, bool discard)
     return VIRTIO_BLK_S_OK;
 }
 
-/* Serves the request in b->chain and gives it back; the bytes of payload it had. */
+/* Serves the request in b->chain and gives it back; returns its bytes of payload. */
 static size_t serve(struct virtio_dev *d, unsigned queue)
 {
     struct blk *b = CONTAINER_OF(d, struct blk, dev);
@@ -326,7 +326,7 @@ int virtio_blk_new(struct virtio_dev **ret, const struct blk_segment *seg, size_
         return -EINVAL;
     b->size = (b->size + SECTOR - 1) / SECTOR * SECTOR;
     b->read_only = read_only;
-    b->unsynced = true; /* by the program that made the file */
+    b->unsynced = true; /* by the program that created the file */
     if (serial)
         memcpy(b->serial, serial, strnlen(serial, BLK_SERIAL_LEN));
     describe(b);

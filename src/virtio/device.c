@@ -134,7 +134,7 @@ int64_t virtio_dev_serve(struct virtio_dev *d, unsigned queue, struct virtq_chai
         while ((r = virtio_dev_pop(d, queue, c)) > 0) {
             bytes += serve(d, queue);
             /* At once: the guest works on this one while we serve the next. The event index keeps
-             * that from becoming an interrupt for each. */
+             * this from causing an interrupt for each. */
             virtio_dev_interrupt(d, queue);
             if (++requests == TURN_REQUESTS || bytes >= TURN_BYTES)
                 return 0;

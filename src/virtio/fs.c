@@ -17,7 +17,7 @@ struct fs_dev {
     struct virtq_chain chain;
     struct {
         uint16_t queue, head;
-    } parked[VIRTQ_SIZE_MAX]; /* requests that wait for a content */
+    } parked[VIRTQ_SIZE_MAX]; /* requests waiting for content */
     unsigned n_parked;
 };
 
@@ -31,7 +31,7 @@ static void park(struct fs_dev *f, unsigned queue)
     f->parked[f->n_parked++].head = f->chain.head;
 }
 
-/* Serves the request in f->chain and gives it back; the bytes that it moved. */
+/* Serves the request in f->chain and gives it back; returns the bytes moved. */
 static size_t serve(struct virtio_dev *d, unsigned queue)
 {
     struct fs_dev *f = CONTAINER_OF(d, struct fs_dev, dev);

@@ -20,7 +20,7 @@ struct guest_map {
     ino_t ino;
     uint64_t offset, size;
     uint8_t *host;
-    /* What the handler looks at: whole pages; base is set last and cleared first. */
+    /* Used by the handler: whole pages; base is set last and cleared first. */
     uintptr_t base;
     size_t len;
 };
@@ -50,7 +50,7 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
     int saved = errno;
     if (info->si_code <= 0 || !patch_page((uintptr_t)info->si_addr)) {
         struct sigaction dfl = {.sa_handler = SIG_DFL};
-        (void)sigaction(sig, &dfl, NULL); /* the access is repeated, and kills */
+        (void)sigaction(sig, &dfl, NULL); /* the access is repeated, and kills us */
     }
     errno = saved;
 }

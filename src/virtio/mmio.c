@@ -2,7 +2,7 @@
  *
  * Invariants, each with a test:
  *  1. `lock` guards the registers. No code of the device runs while it is held.
- *  2. At most one request is with the loop. While it is, only the loop changes registers.
+ *  2. At most one request is with the loop at a time. Meanwhile, only the loop changes registers.
  *  3. Once the device is live, its queue registers and features do not change until a reset.
  *  4. Words of the page are stored whole, so that a guest sees the old or the new value.
  *  5. Waiters wait for `request` to become NONE or for `canceled`; both are broadcast.
@@ -65,7 +65,7 @@ struct mmio {
     void *ctx;
     struct virtio_transport transport;
     int irq_fd, call_fd;
-    struct loop_src call; /* a request is there */
+    struct loop_src call; /* there is a request */
     struct loop_timer tell;
     const char *broken;
     bool resetting; /* the device has not settled yet; used by the loop only */
@@ -274,7 +274,7 @@ static void on_call(struct loop_src *src, uint32_t events)
 static void transport_settled(struct virtio_transport *t)
 {
     struct mmio *m = CONTAINER_OF(t, struct mmio, transport);
-    if (m->resetting) /* else the reset was not the driver's */
+    if (m->resetting) /* else the driver did not request the reset */
         request_done(m, RESET);
     m->resetting = false;
 }
@@ -304,7 +304,7 @@ static void write_status(struct mmio *m, uint32_t v)
             forget_driver(m);
         return;
     }
-    /* Bits are only ever added; what the driver leaves out stays. */
+    /* Bits are only ever added; those that the driver leaves out stay set. */
     uint32_t add = v & STATUS_DRIVER_BITS & ~m->r.status;
     if (add & VIRTIO_CONFIG_S_FEATURES_OK && ((m->r.driver_features & ~m->dev->features) != 0 ||
                                               !(m->r.driver_features >> VIRTIO_F_VERSION_1 & 1)))

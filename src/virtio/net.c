@@ -1,6 +1,6 @@
-/* Invariants, each with a test that goes red without it:
+/* Invariants, each with a test that fails without it:
  *
- *  1. The offload header is copied before it is looked at; what the user gets is checked: sums lie
+ *  1. The offload header is copied before use; what the user gets is checked: checksums lie
  *     inside the frame, segmentation was negotiated and has a segment size.
  *  2. A frame is at least an Ethernet header and at most an MTU long, or 64 KiB if segmented.
  *  3. A frame to the guest is shown whole: all of its buffers at once, the header first.
@@ -29,7 +29,7 @@ enum {
 _Static_assert(sizeof(struct virtio_net_hdr_v1) == HDR_LEN, "header layout");
 
 #define BIT(n) (1ULL << (n))
-/* No STATUS: without it a driver takes the link for up at once. */
+/* No STATUS: without it, drivers assume at once that the link is up. */
 #define NET_FEATURES                                                                            \
     (BIT(VIRTIO_NET_F_MAC) | BIT(VIRTIO_NET_F_MTU) | BIT(VIRTIO_NET_F_CSUM) |                   \
      BIT(VIRTIO_NET_F_GUEST_CSUM) | BIT(VIRTIO_NET_F_HOST_TSO4) | BIT(VIRTIO_NET_F_HOST_TSO6) | \

@@ -23,13 +23,14 @@ enum {
 #define DISK_MAX (8ULL << 40)
 #define MAGIC 0x514649fbU
 
-/* Entries of both tables: where the next table or the data is, and two flags of the second. */
+/* Entries of both tables: the offset of the next table or the data, and two flags of the second
+ * table. */
 #define OFFSET_MASK 0x00fffffffffffe00ULL
 #define COPIED (1ULL << 63)
 #define COMPRESSED (1ULL << 62)
 #define ZERO 1ULL
 
-/* Features without which an image cannot be read; DIRTY is about counters that a reader ignores. */
+/* Features without which an image cannot be read; DIRTY concerns counters that a reader ignores. */
 enum { DIRTY = 1, CORRUPT = 2, DATA_FILE = 4, COMPRESSION_TYPE = 8, EXTENDED_L2 = 16 };
 
 struct image {
@@ -63,7 +64,7 @@ static int read_at(const struct image *m, uint64_t at, void *to, size_t n)
         if (k < 0 && errno == EINTR)
             continue;
         if (k <= 0)
-            return k < 0 ? -errno : -EINVAL; /* tables do not end before the file does */
+            return k < 0 ? -errno : -EINVAL; /* tables must not extend beyond the file */
         to = (char *)to + k;
         at += (uint64_t)k;
         n -= (size_t)k;
@@ -128,7 +129,7 @@ static int read_header(struct image *m)
 
 /* --- tables ---------------------------------------------------------------------------------- */
 
-/* The next bytes of the disk: at this place of the file, or zeros. */
+/* Adds the next bytes of the disk: at this offset in the file, or zeros. */
 static int add(struct image *m, int fd, uint64_t at, uint64_t length)
 {
     struct blk_segment *last = m->n ? &m->seg[m->n - 1] : NULL;
@@ -166,7 +167,7 @@ static int add_cluster(struct image *m, uint64_t entry, uint64_t length)
     return r < 0 ? r : add(m, -1, 0, length - there);
 }
 
-/* What one entry of the first table stands for: `length` bytes of the disk. */
+/* Adds what one entry of the first table represents: `length` bytes of the disk. */
 static int add_table(struct image *m, uint64_t entry, uint64_t length)
 {
     uint64_t cluster = 1ULL << m->cluster_bits, at = entry & OFFSET_MASK;

@@ -1,4 +1,4 @@
-/* Invariants, each with a test that goes red without it:
+/* Invariants, each with a test that fails without it:
  *
  *  1. Size and ring addresses are checked by virtq_start() and never read from the guest again. The
  *     whole of each ring, event words included, lies inside one region and is aligned.
@@ -6,7 +6,7 @@
  *     the local is used. Descriptors are copied whole before any field is looked at.
  *  3. An index into a table is below that table's length before it is used.
  *  4. A chain has at most VIRTQ_CHAIN_MAX descriptors, and no table gives more of them than it has
- *     entries; so walking ends, whatever the guest links to what.
+ *     entries; so walking it ends, however the guest links them.
  *  5. At most one indirect table per chain, at its end; its length is a non-zero multiple of 16.
  *  6. Each iovec was translated as (address, length), so it is inside guest memory as a whole.
  *  7. Readable parts come before writable ones; a chain that mixes them is refused.
@@ -72,7 +72,7 @@ static const char *map_rings(struct virtq *q)
     q->used = guest_mem_ptr(q->mem, c->used, 4 + 8ULL * c->size + event);
     if (!q->desc || !q->avail || !q->used)
         return "queue: ring is outside guest memory";
-    /* A region may start anywhere in the host: what counts for access is the host's address. */
+    /* A region may start at any host address: the host's address is what matters for access. */
     if ((uintptr_t)q->desc % 16 || (uintptr_t)q->avail % 2 || (uintptr_t)q->used % 4)
         return "queue: ring is not aligned";
     return NULL;
@@ -115,7 +115,7 @@ bool virtq_pending(const struct virtq *q)
     return usable(q) && load16(&q->avail->idx, __ATOMIC_ACQUIRE) != q->next_avail;
 }
 
-/* Where descriptors are read from: the ring's own table, then perhaps an indirect one. */
+/* Where descriptors are read from: the ring's own table, then possibly an indirect one. */
 struct table {
     const uint8_t *base;
     uint32_t n;
@@ -266,7 +266,7 @@ bool virtq_should_interrupt(struct virtq *q)
 {
     if (!usable(q) || q->signaled == q->next_used)
         return false;
-    /* The used index must be visible before we look whether the driver sleeps. */
+    /* The used index must be visible before we check whether the driver sleeps. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     uint16_t old = q->signaled;
     bool first = !q->signaled_valid;
@@ -292,7 +292,8 @@ bool virtq_notify_on(struct virtq *q)
         store16(avail_event(q), q->next_avail, __ATOMIC_RELAXED);
     else
         store16(&q->used->flags, 0, __ATOMIC_RELAXED);
-    /* The driver adds, then looks at our word; we set the word, then look: one of us sees it. */
+    /* The driver adds, then reads our word; we set the word, then check the ring: one of us sees
+     * the other's change. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     return virtq_pending(q);
 }

@@ -12,7 +12,7 @@
 /* #syscalls:monitor getrandom clock_gettime */
 
 enum {
-    REQUEST_COST = 64, /* the least that a request costs, however small: bounds their number */
+    REQUEST_COST = 64, /* the minimum cost of a request, however small: bounds their number */
 };
 
 struct rng {
@@ -21,7 +21,7 @@ struct rng {
     struct virtq_chain chain;
 };
 
-/* Fills one buffer and says what that cost. */
+/* Fills one buffer and returns what that cost. */
 static uint64_t serve(struct rng *r)
 {
     uint8_t bytes[RNG_REQUEST_MAX];

@@ -50,7 +50,7 @@ static void on_input_end(void *ctx)
 
 /* --- to the guest ---------------------------------------------------------------------------- */
 
-/* False for what this driver did not ask for. */
+/* False for offloads that this driver did not negotiate. */
 static bool read_header(const struct tap *t, size_t len, struct link_offload *o)
 {
     struct virtio_net_hdr h;
@@ -71,7 +71,7 @@ static bool read_header(const struct tap *t, size_t len, struct link_offload *o)
             (h.gso_type == VIRTIO_NET_HDR_GSO_TCPV6 && (caps & LINK_TSO6)));
 }
 
-/* The frame that is held; false when there is no room for it. */
+/* Delivers the held frame; false if there is no room for it. */
 static bool deliver(struct tap *t)
 {
     struct link *l = t->card;
@@ -91,7 +91,7 @@ static bool deliver(struct tap *t)
     return true;
 }
 
-/* A device that is removed, with its namespace perhaps, says so forever. */
+/* A device that was removed, perhaps with its namespace, would report that forever. */
 static void gone(struct tap *t)
 {
     if (t->src.fd >= 0)
@@ -134,7 +134,7 @@ static void on_room(void *ctx)
 
 /* --- life ------------------------------------------------------------------------------------ */
 
-/* A new driver finds an empty queue, whatever the last one left in it. */
+/* A new driver gets an empty queue, whatever the last one left in it. */
 static void on_reset(void *ctx)
 {
     struct tap *t = ctx;

@@ -14,7 +14,7 @@
 /* #syscalls:monitor recvmsg sendto read close */
 
 enum {
-    CONFIG_BYTES = 64, /* of the device's configuration; what it does not have is zero */
+    CONFIG_BYTES = 64, /* of the device's configuration; what it lacks is zero */
     ANSWER_MS = 10000,
 };
 
@@ -48,7 +48,7 @@ static size_t pack(uint8_t out[sizeof(struct header) + PAYLOAD_MAX], uint32_t re
     return sizeof(h) + n;
 }
 
-/* A server that does not read the little we send is as good as gone. */
+/* A server that does not read the little that we send is as good as gone. */
 static int front_send(struct front *f, uint32_t request, const void *payload, size_t n)
 {
     uint8_t out[sizeof(struct header) + PAYLOAD_MAX];
@@ -91,7 +91,7 @@ static int tell_state(struct front *f, uint32_t request, unsigned queue, uint32_
     return front_send(f, request, &s, sizeof(s));
 }
 
-/* Sends a request and waits for its answer, of `n` bytes, in f->conn.msg. */
+/* Sends a request and waits for its reply, of `n` bytes, in f->conn.msg. */
 static int front_ask(struct front *f, uint32_t request, const void *payload, size_t len, size_t n)
 {
     const char *why;
@@ -129,7 +129,7 @@ static bool was_told(struct front *f)
 static void on_error(struct loop_src *src, uint32_t events)
 {
     struct front *f = CONTAINER_OF(src, struct front, err_src);
-    if (was_told(f) && !f->busy) /* else a reset is on its way, which heals it */
+    if (was_told(f) && !f->busy) /* else a reset is under way, which repairs it */
         virtio_dev_break(&f->dev, "vhost-user: the driver broke a queue");
 }
 
@@ -196,7 +196,7 @@ static int64_t front_kick(struct virtio_dev *d, unsigned queue)
     return VIRTIO_IDLE;
 }
 
-/* Messages are handled in their order, so the answer to the last one is an answer to all. */
+/* Messages are handled in order, so the reply to the last one acknowledges all. */
 static void front_reset(struct virtio_dev *d)
 {
     struct front *f = front_of(d);
@@ -241,7 +241,7 @@ static void front_free(struct virtio_dev *d)
 
 /* --- life ------------------------------------------------------------------------------------ */
 
-/* The addresses that rings are named by are the guest's own. */
+/* Rings are identified by the guest's own addresses. */
 static int give_memory(struct front *f, const struct guest_mem *mem, int fd)
 {
     struct mem_table t = {.n = mem->n};

@@ -98,7 +98,7 @@ static bool to_gpa(const struct vhost_user *v, uint64_t *addr)
     return false;
 }
 
-/* Starts the ring if all it needs is there. */
+/* Starts the ring if everything it needs is available. */
 static void ring_update(struct ring *r)
 {
     struct vhost_user *v = r->v;
@@ -407,7 +407,7 @@ static bool is_anonymous(int fd)
 }
 
 /* An eventfd is an anonymous inode that takes a write of eight zero bytes, which has no effect and
- * cannot block. Of the other anonymous kinds (epoll, timerfd, ...) none does. */
+ * cannot block. None of the other anonymous kinds (epoll, timerfd, ...) does. */
 static bool is_eventfd(int fd)
 {
     static const uint64_t zero = 0;
@@ -453,8 +453,8 @@ static const char *set_vring_call(struct vhost_user *v)
     const char *why = take_ring_fd(v, &r, &fd);
     if (why)
         return why;
-    /* Not probed: KVM takes even a write of zero for an interrupt. Any other kind would refuse what
-     * is written. */
+    /* Not probed: KVM takes even a write of zero as an interrupt. Any other kind would refuse the
+     * write. */
     bool event = fd >= 0 && v->take_eventfds && is_anonymous(fd);
     if (event && may_block(fd))
         return "vhost-user: call descriptor may block";
@@ -498,7 +498,7 @@ static const char *set_vring_enable(struct vhost_user *v)
 static const char *get_config(struct vhost_user *v)
 {
     struct config_msg *c = &v->conn.msg.p.config;
-    /* An answer without payload is the protocol's error. */
+    /* A reply without payload means an error in this protocol. */
     if (v->conn.msg.h.size < 12 || c->size != v->conn.msg.h.size - 12 || c->size > CONFIG_MAX)
         return vhost_conn_reply(&v->conn, 0);
     virtio_dev_config_read(v->dev, c->offset, c->data, c->size);
@@ -520,7 +520,7 @@ static const struct {
     const char *(*fn)(struct vhost_user *v);
     uint16_t size;  /* of the payload */
     uint8_t fds;    /* at most */
-    bool has_reply; /* by its nature */
+    bool has_reply; /* always */
 } requests[] = {
     [GET_FEATURES] = {get_features, 0, 0, true},
     [SET_FEATURES] = {set_features, 8, 0, false},
@@ -551,7 +551,7 @@ static const char *dispatch(struct vhost_user *v)
     bool need_reply = v->conn.msg.h.flags & F_NEED_REPLY;
 
     if (request >= ARRAY_LEN(requests) || !requests[request].fn)
-        return need_reply ? reply_u64(v, EOPNOTSUPP) : NULL; /* not known here: ignored */
+        return need_reply ? reply_u64(v, EOPNOTSUPP) : NULL; /* unknown here: ignored */
     if (requests[request].size != ANY_SIZE && requests[request].size != v->conn.msg.h.size)
         return "vhost-user: message of the wrong size";
     if (v->conn.n_fds > requests[request].fds)

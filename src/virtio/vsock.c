@@ -2,13 +2,13 @@
  *
  * Invariants of both files:
  *
- *  1. A packet's header is copied once, checked, and only the copy is used. Payload is handed on in
+ *  1. A packet's header is copied once, checked, and only the copy is used. Payload is passed on in
  *     place; its length was checked against the chain before.
- *  2. A stream never holds more than VSOCK_CREDIT bytes, all together never more than
+ *  2. A stream never holds more than VSOCK_CREDIT bytes, and all together never more than
  *     VSOCK_HELD_MAX: more is a violation, and the stream is reset.
  *  3. Control packets are bits in `due`, one per kind and stream, so there is nothing to
  *     overflow. Resets for no stream are in a ring of REPLIES_MAX; while it is full, the guest's
- *     packets are not looked at, so it cannot overflow either.
+ *     packets are not read, so it cannot overflow either.
  *  4. Nothing is sent of a stream's data before its request or response, and none after its
  *     shutdown. Control packets of all streams go before data of any.
  *  5. What we send is bounded by the guest's credit, computed so that a lie (more acknowledged than
@@ -38,7 +38,7 @@
 enum {
     TURN_PACKETS = 256, /* work in one turn of the loop */
     TURN_BYTES = 4 << 20,
-    FLUSH_EVERY = 16, /* packets between looking after credit and interrupts */
+    FLUSH_EVERY = 16, /* packets between updates of credit and interrupts */
 };
 
 static struct vsock *vsock_of(const struct virtio_dev *d)
@@ -101,7 +101,7 @@ static void handle_shutdown(struct vsock_stream *s, uint32_t flags)
     }
     stream_check_end(s);
     if (stream_alive(s))
-        stream_check_writable(s); /* what is sent now is taken and dropped */
+        stream_check_writable(s); /* what is sent from now on is taken and dropped */
 }
 
 static void handle_data(struct vsock *v, struct vsock_stream *s, const struct virtio_vsock_hdr *h)
@@ -136,7 +136,7 @@ static void handle_stream_packet(struct vsock *v, struct vsock_stream *s,
         return;
     }
     if (s->state == STREAM_RESET || s->peer_reset)
-        return; /* our reset is on its way, or the guest forgot that it has reset */
+        return; /* our reset is on its way, or the guest forgot that it has reset it */
     s->peer_alloc = h->buf_alloc;
     s->peer_fwd = h->fwd_cnt;
     if ((s->state == STREAM_REQUESTED) != (h->op == VIRTIO_VSOCK_OP_RESPONSE)) {
@@ -194,7 +194,7 @@ static void handle_packet(struct vsock *v)
 
 /* --- queues --------------------------------------------------------------------------------- */
 
-/* Sends credit, and tells the guest which buffers it has back. */
+/* Sends credit, and tells the guest which buffers were returned. */
 static void settle(struct vsock *v)
 {
     (void)vsock_flush(v);

@@ -1,4 +1,5 @@
-/* Streams: their slots, what is sent of them, what their owners call. Invariants: vsock.c. */
+/* Streams: their slots, sending their data, and the functions that their owners call. Invariants:
+ * vsock.c. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -149,7 +150,7 @@ static void disown(struct vsock_stream *s, enum stream_state state)
     s->want_write = false;
 }
 
-/* Tells the owner, which no longer has the stream. */
+/* Tells the owner, who no longer has the stream. */
 static void tell_closed(struct vsock_stream *s, const struct vsock_stream_ops *ops, bool reset)
 {
     if (ops && ops->closed)
@@ -163,7 +164,7 @@ void stream_reset(struct vsock_stream *s)
     const struct vsock_stream_ops *ops = s->ops;
     bool unsent = s->due & DUE_REQUEST;
     disown(s, STREAM_RESET);
-    if (unsent) { /* the guest has never heard of it */
+    if (unsent) { /* the guest does not know of it yet */
         stream_drop(s);
     } else {
         s->due = 0;
@@ -214,7 +215,7 @@ void stream_check_end(struct vsock_stream *s)
 
 void vsock_drop_all(struct vsock *v)
 {
-    /* Not those that an owner opens in closed(): they belong to the next driver. */
+    /* Not streams that an owner opens in closed(): they belong to the next driver. */
     for (unsigned i = 0, n = v->slots_used; i < n; i++) {
         struct vsock_stream *s = &v->slot[i];
         const struct vsock_stream_ops *ops = s->ops;
@@ -234,7 +235,7 @@ static void consumed(struct vsock_stream *s, size_t n)
         stream_due(s, DUE_CREDIT);
 }
 
-/* Offers bytes to the owner; how many it took. The stream may be gone afterwards. */
+/* Offers bytes to the owner; returns how many it took. The stream may be gone afterwards. */
 static size_t offer(struct vsock_stream *s, const void *p, size_t n)
 {
     size_t took = n;
@@ -257,7 +258,7 @@ static bool hold(struct vsock_stream *s, const uint8_t *p, size_t n)
     return true;
 }
 
-/* Credit we owe the guest is exactly what we hold. */
+/* The credit that we owe the guest is exactly what we hold. */
 static void assert_credit(const struct vsock_stream *s)
 {
     assert(s->rx_cnt - s->fwd_cnt == buf_len(&s->held));
@@ -462,7 +463,7 @@ void vsock_wake_waiting(struct vsock *v)
     }
 }
 
-/* One packet's worth of iov from `off` on; 0 when something is in the way. */
+/* Sends one packet's worth of iov from `off` on; 0 if something is in the way. */
 static size_t send_packet(struct vsock_stream *s, const struct iovec *iov, unsigned n, size_t off,
                           size_t len)
 {
@@ -590,7 +591,7 @@ void vsock_close(struct vsock_stream *s)
     struct vsock *v = s->v;
     bool peer_closed = s->shut_peer == (VSOCK_SHUT_RECV | VSOCK_SHUT_SEND);
     if (s->state != STREAM_OPEN || peer_closed) {
-        /* A guest that has closed waits for a reset, and a request is withdrawn. */
+        /* A guest that has closed waits for a reset; a pending request is withdrawn. */
         vsock_abort(s);
         return;
     }
@@ -609,7 +610,7 @@ void vsock_abort(struct vsock_stream *s)
     if (!stream_alive(s))
         return;
     vsock_enter(v);
-    s->ops = NULL; /* its owner knows */
+    s->ops = NULL; /* its owner already knows */
     if (s->peer_reset)
         stream_drop(s);
     else
