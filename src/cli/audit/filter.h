@@ -14,7 +14,7 @@ struct audit_filter {
     bool has_uid;
     json_int_t uid;
     struct strlist verbs, labels;
-    json_t *known; /* of each sandbox: its labels, as far as its spec or a record has told */
+    json_t *known; /* of each sandbox: its labels, as far as known from its spec or a record */
 };
 
 extern const struct opt_group audit_filter_group; /* and --name, --since */
@@ -24,7 +24,7 @@ int audit_filter_read(const struct args *a, struct audit_filter *f, struct err *
 int audit_filter_look(struct audit_filter *f, const struct store *s, struct err *e);
 void audit_filter_free(struct audit_filter *f);
 
-/* Does it pass? j: the record; NULL for what the network of an existing sandbox decided. Records must
- * come in the order of the file: they tell the labels of sandboxes. */
+/* Whether it passes. j: the record; NULL for decisions of an existing sandbox's network. Records
+ * must come in the file's order, since they tell the labels of sandboxes. */
 bool audit_filter_passes(struct audit_filter *f, const char *event, const char *sandbox,
                          uint64_t t_ns, const json_t *j);

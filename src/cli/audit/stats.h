@@ -1,4 +1,4 @@
-/* What sandboxes used, summed up by label from the records of their ends: for billing. */
+/* What sandboxes used, summed up by label from the records of when they ended: for billing. */
 #pragma once
 
 #include <jansson.h>
@@ -6,7 +6,7 @@
 
 struct audit_stats {
     json_t *rows; /* of each label: the sums */
-    json_t *runs; /* of each sandbox: what its last run has been counted with */
+    json_t *runs; /* of each sandbox: what was counted for its last run */
 };
 
 int audit_stats_init(struct audit_stats *t);

@@ -20,24 +20,24 @@ struct args {
     size_t n_opts;
     const char **pos;
     size_t n_pos;
-    char **command; /* NULL-terminated, after "--"; NULL when there was none */
+    char **command; /* NULL-terminated, after "--"; NULL if there was none */
     size_t n_command;
-    bool help, tree;    /* asked for: nothing else was checked */
+    bool help, tree;    /* requested: nothing else was checked */
     bool help_all;      /* with help: every option */
     int rest;           /* of a group: index of the verb in argv */
-    struct strlist own; /* values that are not argv's: of files */
+    struct strlist own; /* values that are not from argv, but from files */
 };
 
-/* Parses argv[first...]; for a group, msb itself included, only the options before the verb.
- * Fails with EINVAL (usage) or ENOSYS (an option that is not available yet), or because of a file of
- * settings (conf.h); strings point into argv, or are in `own`. */
+/* Parses argv[first...]; for a group, msb itself included, only the options before the verb. Fails
+ * with EINVAL (usage) or ENOSYS (an option that is not available yet), or because of a settings
+ * file (conf.h); strings point into argv, or are in `own`. */
 int args_parse(const struct cmd *c, int first, int argc, char **argv, struct args *a,
                struct err *e);
 void args_free(struct args *a);
 
-/* Was the option given? It must be one of the verb's options (checked by assert). */
+/* Whether the option was given. It must be one of the verb's options (asserted). */
 bool args_has(const struct args *a, const char *name);
-/* Its value; NULL when it was not given. */
+/* Its value; NULL if it was not given. */
 const char *args_get(const struct args *a, const char *name);
 /* All values of a repeatable option. */
 int args_list(const struct args *a, const char *name, struct strlist *ret);

@@ -18,17 +18,17 @@ enum opt_flag {
     OPT_LATER = 2,     /* documented, not built yet: refused, never ignored */
     OPT_HIDDEN = 4,    /* works, but help does not mention it */
     OPT_COMMON = 8,    /* --help shows it although it is in a group */
-    OPT_OPTIONAL = 16, /* its value may be left out: the next word is one only if it is an absolute
-                        * path, or "auto" where that is a value. "--opt=value" works for any */
-    OPT_DESTROYS = 32, /* may lose data: never suggested to someone who typed something else */
+    OPT_OPTIONAL = 16, /* its value is optional: the next word is taken only if it is an absolute
+                        * path, or "auto" if that is a value. "--opt=value" works for any value */
+    OPT_DESTROYS = 32, /* may lose data: never suggested for a misspelled word */
     OPT_HYPHEN = 64,   /* its value may begin with '-' */
 };
 
-/* Tables name the members from `choices` on, and leave out the others' names. */
+/* Tables name the members from `choices` on, and give the others by position. */
 struct opt {
     const char *name;      /* long name without "--"; NULL ends a table */
     char letter;           /* short name; 0 = none */
-    const char *value;     /* what help calls its value; NULL = it takes none */
+    const char *value;     /* its value's name in help; NULL = it takes none */
     const char *help;      /* one line, no full stop; of a group's option, --help shows only what
                             * comes before a semicolon */
     unsigned flags;        /* enum opt_flag */
@@ -40,7 +40,7 @@ struct opt {
 /* A verb's own table, written where it is used. */
 #define OPTIONS(...) ((const struct opt[]){__VA_ARGS__, {0}})
 
-/* Options on one subject. --help-all and the manual list them under the title; --help shows the
+/* Options for one topic. --help-all and the manual list them under the title; --help shows the
  * common ones. */
 struct opt_group {
     const char *title;
@@ -55,7 +55,7 @@ struct pos {
     bool many; /* takes all remaining words */
 };
 
-/* How many words: one, one at least, any number, one or none. */
+/* How many words: exactly one, at least one, any number, at most one. */
 #define ONE(word, what)                                  \
     {                                                    \
         .name = (word), .help = (what), .required = true \
@@ -79,8 +79,8 @@ enum cmd_flag {
     CMD_LATER = 1,    /* refused with "not available yet" */
     CMD_HIDDEN = 2,   /* not in help, --tree or completion */
     CMD_DESTROYS = 4, /* as OPT_DESTROYS */
-    CMD_RAW = 16,     /* all words after its name are the command: it has its own parser */
-    CMD_TERSE = 8,    /* --help shows none of its groups' options: they are another verb's */
+    CMD_RAW = 16,     /* all words after its name are the command, which has its own parser */
+    CMD_TERSE = 8,    /* --help shows none of its groups' options: they belong to another verb */
 };
 
 struct args;
@@ -92,20 +92,20 @@ struct action;
 struct cmd {
     const char *name;
     const char *alias;             /* one other name, shown in help */
-    enum cmd_group group;          /* of a group's verb: the group's, not written again */
+    enum cmd_group group;          /* for a group's verb: that of the group, not repeated here */
     unsigned flags;                /* enum cmd_flag */
     const char *summary;           /* one line, no full stop */
-    const struct cmd *const *subs; /* a group's verbs, ends with NULL. One that msb itself or an
-                                    * earlier group has is theirs, listed here too */
+    const struct cmd *const *subs; /* a group's verbs, NULL-terminated. One that msb itself or an
+                                    * earlier group also has belongs to them */
     const struct cmd *otherwise;   /* of a group: the verb to run when the first word names none
                                     * ("msb port web") */
     const struct cmd *same;        /* set: this is a second spelling of that verb */
-    const char *preset;            /* of a second spelling: an option that it implies ("--force"),
-                                    * or of a group's: the verb, when none follows ("list") */
+    const char *preset;            /* of a second spelling: an option that it implies ("--force");
+                                    * of a group's: the verb to use if none follows ("list") */
     const struct opt *opts;        /* --help shows all of them; NULL = none */
     const struct opt_group *const *groups; /* more options, ends with NULL; or NULL */
     struct pos pos;
-    struct pos then;          /* a second argument, or more: required */
+    struct pos then;          /* a second argument, or more; required */
     const char *command_help; /* set: everything after "--" is a command line */
     const char *command_name; /* its name in usage lines; NULL: COMMAND */
     const char *details;      /* paragraphs, separated by empty lines, or NULL */
@@ -126,7 +126,7 @@ struct cmd {
     int (*perform)(const struct args *a);
 };
 
-/* The verbs of a group. */
+/* A group's verbs. */
 #define VERBS(...) ((const struct cmd *const[]){__VA_ARGS__, NULL})
 
 /* All verbs, in the order of help; ends with NULL. */
@@ -136,14 +136,14 @@ extern const struct opt global_opts[];
 /* `msb` itself, for the options before the verb. */
 extern const struct cmd root_cmd;
 
-/* The group that it belongs to; NULL: msb itself. */
+/* The group to which it belongs; NULL: msb itself. */
 const struct cmd *cmd_parent(const struct cmd *c);
-/* A verb of a group, by name or alias; NULL. */
+/* A group's verb, by name or alias; or NULL. */
 const struct cmd *cmd_find(const struct cmd *in, const char *name);
 /* The same, but a second spelling is returned as such. */
 const struct cmd *cmd_find_spelling(const struct cmd *in, const char *name);
-/* The verb most like `typed`; NULL when none is similar, or when that one destroys something or is
- * not available. */
+/* The verb most like `typed`; NULL if none is similar, or if that one destroys something or is not
+ * available. */
 const struct cmd *cmd_similar(const struct cmd *in, const char *typed);
 
 /* Its name after the names of its groups, joined by `sep`: "image list". msb itself: "". */

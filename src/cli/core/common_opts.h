@@ -1,4 +1,4 @@
-/* Options that many verbs take: each is described here, once. */
+/* Options that many verbs take, each described here once. */
 #pragma once
 
 #include "cli/core/args.h"
@@ -16,11 +16,11 @@
     {"policy", 0, "FILE", "Also apply a policy file (see 'msb policy')"}
 /* clang-format on */
 
-/* Whole tables: of verbs that take only this, and of list and inspect. */
+/* Whole tables: for verbs that only take this, and for list and inspect. */
 extern const struct opt quiet_opts[];
 extern const struct opt list_opts[];
 extern const struct opt inspect_opts[];
 
 bool wants_json(const struct args *a);
-/* Opens the store, with the file of --policy if that was given. */
+/* Opens the store, with --policy's file if that was given. */
 int store_open_for(const struct args *a, struct store *s, struct err *e);

@@ -9,6 +9,6 @@
  * NUL and trailing newlines. `what` is for messages: "password". */
 int password_from_stdin(const char *what, size_t max, char **ret, struct err *e);
 int password_ask(const char *question, const char *what, size_t max, char **ret, struct err *e);
-/* The same with echo, for what is not a secret. */
+/* The same with echo, for text that is not secret. */
 int name_ask(const char *question, const char *what, size_t max, char **ret, struct err *e);
 void password_free(char *text);

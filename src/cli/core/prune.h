@@ -1,4 +1,4 @@
-/* Verbs that remove all of something that nothing uses. */
+/* Verbs that remove all unused things of a kind. */
 #pragma once
 
 #include "cli/core/args.h"
@@ -11,7 +11,7 @@
 /* clang-format on */
 
 /* Asks, unless --yes or --force was given. 1: yes; 0: no, and the user was told that nothing is
- * done; -errno when there is no terminal to ask on. what: "cached images". */
+ * done; -errno if there is no terminal to ask on. what: "cached images". */
 int prune_confirm(const struct args *a, const char *question, const char *what, struct err *e);
 
 /* image/prune.c: all images that no sandbox uses. */

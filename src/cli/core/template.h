@@ -1,11 +1,12 @@
-/* Templates as Docker's clients write them for --format: the part of Go's text/template that they use.
+/* Templates as Docker's clients write them for --format: the part of Go's text/template that they
+ * use.
  *
  *     {{.State.Status}}  {{json .}}  {{index .Config.Labels "k"}}  {{.Label "k"}}
  *     {{range .Mounts}}...{{end}}  {{range $k, $v := .Ports}}...{{end}}
  *     {{if .State.Running}}...{{else}}...{{end}}  {{len .Args}}  {{join .Args " "}}  {{.Id | upper}}
  *
- * The value under way is JSON. Names are as in that JSON; one that an object lacks is an error, as it
- * is for Docker's structs.
+ * The current value is JSON. Names are as in that JSON; a missing one is an error, as with Docker's
+ * structs.
  */
 #pragma once
 
@@ -14,6 +15,6 @@
 
 #include <jansson.h>
 
-/* Appends the result, without a newline. EINVAL: the template is wrong, or asks for what is not
- * there. */
+/* Appends the result, without a newline. EINVAL: the template is wrong, or refers to something
+ * missing. */
 int template_render(const char *text, json_t *value, struct buf *out, struct err *e);

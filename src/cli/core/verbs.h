@@ -6,7 +6,7 @@
 /* All of msb; returns the exit code. */
 int cli_main(int argc, char **argv);
 
-/* A whole command line, from argv[1] on, as often as a verb needs others. */
+/* Runs a whole command line, from argv[1] on; may be called by verbs that need others. */
 int cli_run(int argc, char **argv);
 
 extern const struct cmd cmd_run, cmd_create, cmd_start, cmd_stop, cmd_restart, cmd_ping, cmd_touch,

@@ -1,7 +1,7 @@
-/* `msb docker`, and msb called as `docker`: the part of Docker's command line that programs use, on top of
- * msb's own verbs.
+/* `msb docker`, and msb invoked as `docker`: the part of Docker's command line that programs use,
+ * on top of msb's own verbs.
  *
- *   docker.c  subcommands; verbs for one container after the other, and for images
+ *   docker.c  subcommands; verbs for containers, one after another, and for images
  *   flags.c   the table of options: what each becomes, or why it is refused
  *   run.c     run, create, start, exec
  *   ps.c      ps
@@ -10,8 +10,8 @@
  *   ids.c     containers by name, ID or beginning of an ID
  *
  * A container is a sandbox. Its ID is made from its name and the time of its creation: nothing is
- * stored, and every sandbox has one. Exit codes are Docker's: 125 when a container could not be run, 126
- * and 127 as everywhere, else the command's; 1 for all other failures.
+ * stored, and every sandbox has one. Exit codes are Docker's: 125 when a container could not be
+ * run, 126 and 127 as everywhere, else the command's; 1 for all other failures.
  */
 #pragma once
 
@@ -21,7 +21,7 @@
 #include <jansson.h>
 
 enum { DOCKER_FAILED = 125, DOCKER_ID_SIZE = 65, DOCKER_SHORT_ID = 12 };
-/* The version of Docker whose command line this is like. */
+/* The version of Docker whose command line this imitates. */
 #define DOCKER_VERSION "27.0.0"
 
 /* Subcommands, as bits: options belong to several. */
@@ -62,8 +62,8 @@ struct docker_cmd {
     unsigned verb;       /* enum docker_verb */
     struct strlist opts; /* for msb's verb */
     struct docker_kept *kept;
-    size_t n_kept; /* options that the subcommand itself looks at */
-    char **words;  /* what is left */
+    size_t n_kept; /* options that the subcommand itself handles */
+    char **words;  /* the remaining words */
     size_t n_words;
     bool image; /* `docker image inspect` */
 };
@@ -76,14 +76,15 @@ const char *docker_get(const struct docker_cmd *d, const char *name); /* NULL: n
 
 /* Runs a verb of msb in this process; returns its exit code. */
 int docker_call(const struct strlist *argv);
-/* Without letting it print: what it would print is not what Docker prints. */
+/* The same without its output, which differs from Docker's. */
 int docker_call_silently(const struct strlist *argv);
-/* The beginning of such a call: the words (end with NULL), and the options that were translated. */
+/* Begins such a call: the words (NULL-terminated), and the translated options. */
 int docker_begin(struct strlist *argv, const struct docker_cmd *d, const char *const *words);
 
 /* The 64 digits of a sandbox. */
 void docker_id(const char *name, uint64_t created_ns, char out[DOCKER_ID_SIZE]);
-/* Opens what `word` means. -ENOENT, with Docker's message, if it means nothing or more than one. */
+/* Opens the container that `word` names. -ENOENT, with Docker's message, if it names none or
+ * several. */
 int docker_open(const struct store *s, const char *word, struct sandbox *ret, struct err *e);
 /* The first argument of a command that takes one container. */
 int docker_open_first(const struct docker_cmd *d, struct sandbox *ret, struct err *e);
@@ -101,7 +102,7 @@ int docker_print_image_id(const char *name);
 int docker_version(struct docker_cmd *d);
 int docker_info(struct docker_cmd *d);
 
-/* What `ps` and `inspect` say about a container in addition to its spec. */
+/* What `ps` and `inspect` show about a container besides its spec. */
 struct docker_look {
     char id[DOCKER_ID_SIZE], status[96]; /* "Up 5 minutes" */
     bool running;
@@ -111,8 +112,8 @@ struct docker_look {
 void docker_look(const struct store *s, const struct sandbox *sb, struct docker_look *l);
 
 int docker_show_fail(const struct err *e);
-int docker_daemon_fail(const struct err *e); /* as if there were a daemon that says so */
-/* Each value of a list by a template, on a line; takes the list. */
+int docker_daemon_fail(const struct err *e); /* as if a daemon had reported it */
+/* Prints each value in a list with a template, one per line; takes the list. */
 int docker_print(const char *format, json_t *values);
 /* Prints as -q, --format TEMPLATE, --format 'table TEMPLATE' or --format json asks for, or in `usual`
  * columns; takes both objects. `headers` has the titles of the columns in place of a row's values. */
@@ -121,5 +122,5 @@ int docker_print_rows(const struct docker_cmd *d, const char *usual, json_t *hea
 void docker_duration(uint64_t ns, char out[48]);
 uint64_t docker_since(uint64_t when_ns);
 json_t *docker_ago(uint64_t when_ns);
-/* Words with something between them. */
+/* Words joined by a separator. */
 json_t *docker_joined(char *const *list, const char *sep);

@@ -1,7 +1,7 @@
-/* doctor: checks whether this machine can run sandboxes, and says what to do where it cannot.
+/* doctor: checks whether this machine can run sandboxes, and says what to do if not.
  *
- * doctor.c looks at what msb needs and has, doctor_host.c at what the host allows, and
- * doctor_boot.c runs a sandbox: whatever the others find, that decides.
+ * doctor.c checks what msb needs and has, doctor_host.c what the host allows, and doctor_boot.c
+ * runs a sandbox: that decides, whatever the others find.
  */
 #pragma once
 
@@ -40,12 +40,12 @@ struct check *doctor_add(struct doctor *d, const char *name, enum mark mark, con
 void doctor_remedy(struct check *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* doctor_host.c */
-const char *doctor_container(void); /* what contains us; NULL = nothing that is known */
+const char *doctor_container(void); /* what contains us; NULL = nothing known */
 void doctor_surroundings(struct doctor *d);
 void doctor_namespaces(struct doctor *d);
 void doctor_seccomp(struct doctor *d);
 void doctor_limits(struct doctor *d);
-/* Does what the checks name, as root; returns how many settings were changed, or -errno. */
+/* Applies the checks' fixes, as root; returns how many settings were changed, or -errno. */
 int doctor_fix(const struct doctor *d, bool ask);
 
 /* doctor_boot.c */

@@ -1,5 +1,5 @@
-/* How old a guest kernel is, and what this machine knows of newer ones. Nothing is asked of the
- * network, and no program is run. */
+/* How old a guest kernel is, and what this machine knows about newer ones. Uses no network, and
+ * runs no program. */
 #pragma once
 
 #include <stdbool.h>
@@ -9,11 +9,11 @@
 enum { KERNEL_OLD_DAYS = 90 };
 
 struct kernel_release {
-    unsigned number[3]; /* 7.2.13; what Debian appends is not compared */
+    unsigned number[3]; /* 7.2.13; Debian's suffix is not compared */
     int64_t when;       /* of its source; seconds since 1970, 0 = not known */
 };
 
-/* From the banner in a kernel's file, wherever that came from. -ENOENT: it has none. */
+/* Reads it from the banner in a kernel file, whatever its origin. -ENOENT: it has none. */
 int kernel_release_read(const char *path, struct kernel_release *ret);
 /* The newest that kernel/build has ever found in the archives; false if this user has never built
  * one. */

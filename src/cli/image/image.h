@@ -1,4 +1,4 @@
-/* Functions that the verbs of `msb image` share. */
+/* Functions shared by the verbs of `msb image`. */
 #pragma once
 
 #include "cli/core/noun.h"
@@ -9,9 +9,9 @@
 /* An image by reference or by digest ("sha256:..."). */
 int image_find(struct image_cache *c, const char *arg, struct image_record *ret, struct err *e);
 
-/* The reference in its familiar form; malloc'd, NULL when out of memory. */
+/* The reference in its familiar form; malloc'd, NULL if out of memory. */
 char *image_name(const struct image_record *r);
-/* On disk: metadata and all layers, shared ones included. */
+/* Its size on disk: metadata and all layers, including shared ones. */
 uint64_t image_size(const struct image_record *r);
 /* The members that `image list` and `image inspect` have in common. */
 json_t *image_json(const struct image_record *r);

@@ -9,8 +9,8 @@
 #include "registry/push.h"
 #include "util/err.h"
 
-/* As pull_image, with progress on stderr. What opt->registry leaves NULL (home, notice, cancel) is
- * set here. SIGINT and SIGTERM end the pull with -EINTR (e set): the next pull resumes from what
+/* Like pull_image, with progress on stderr. What opt->registry leaves NULL (home, notice, cancel)
+ * is set here. SIGINT and SIGTERM end the pull with -EINTR (e set): the next pull resumes from what
  * was downloaded, and the caller should exit with cli_pull_exit_code(). Nothing is kept of a
  * damaged image. */
 int cli_pull(struct image_store *s, const struct reference *ref, const struct pull_options *opt,

@@ -12,5 +12,5 @@
 /* Appends K=V; K alone is taken from this process's environment. */
 int env_option(struct strlist *env, const char *arg, struct err *e);
 /* All of both, in the order given, files first. A KEY alone is taken from this process's
- * environment: --env fails when it is not set there, a file leaves it out. */
+ * environment: --env fails if it is not set there, a file omits it. */
 int env_options(const struct args *a, struct strlist *env, struct err *e);

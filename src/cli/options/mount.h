@@ -11,8 +11,8 @@ int mount_option(struct sandbox_spec *s, const char *option, const char *arg, st
 /* --root-disk PATH[:format=raw][,fstype=ext4] */
 int root_disk_file_option(struct sandbox_spec *s, const char *arg, struct err *e);
 
-/* A path on the host, made absolute and free of symbolic links; malloc'd. file: it should be one,
- * and no directory. */
+/* A path on the host, made absolute and free of symbolic links; malloc'd. file: it should be a
+ * file, not a directory. */
 int mount_resolve(const char *source, bool file, char **ret, struct err *e);
 
 /* --mount: key=value words, joined by commas. */

@@ -34,9 +34,9 @@ extern const struct opt_group net_group;
     "profile (--net), then the default policy. The name host.microsandbox.internal is this host, " \
     "if a rule or profile allows host."
 
-/* The policy alone: NET_POLICY_OPTIONS. */
+/* Only the policy: NET_POLICY_OPTIONS. */
 int net_policy_options(const struct args *a, struct spec_net *n, struct err *e);
 /* All options of the group; bad values are usage errors. */
 int net_options(const struct args *a, struct spec_net *n, struct err *e);
-/* Notes what rules given alone mean. */
+/* Notes what rules without a profile mean. */
 void net_note_allowlist(const struct spec_net *n);

@@ -5,6 +5,6 @@
 
 #include <stdint.h>
 
-/* Each: 1 if the option was given, 0 if not, -EINVAL. */
+/* Each returns 1 if the option was given, 0 if not, or -EINVAL. */
 int cpus_option(const struct args *a, const char *name, double *ret, struct err *e);
 int memory_option(const struct args *a, const char *name, uint64_t *ret_mib, struct err *e);

@@ -19,12 +19,12 @@ extern const struct opt_group identity_group, resource_group, command_group, fil
 
 #define IMAGE_ARGUMENT_HELP "Image, directory or tar file to boot (default: msb/base)"
 
-/* A spec, and what else the command line says about its creation. */
+/* A spec, and what else the command line specifies about the creation. */
 struct sandbox_request {
     struct sandbox_spec spec;
     struct create_options create;
     bool named;     /* the user chose the name */
-    bool passing;   /* --rm alone: it is not kept, though it has a name */
+    bool passing;   /* only --rm: it is not kept, though it has a name */
     int exit_code;  /* of a failure, if not EXIT_FAILED; else 0 */
     int image_lock; /* keeps the image from being removed meanwhile: see struct image */
 };
@@ -36,6 +36,6 @@ void sandbox_request_free(struct sandbox_request *q);
 /* Prints why it failed; returns the exit code. */
 int sandbox_request_fail(const struct sandbox_request *q, const struct err *e);
 
-/* Finds the image, applies its defaults where the user gave nothing, checks the result. */
+/* Finds the image, applies its defaults where the user set nothing, and checks the result. */
 int sandbox_request_resolve(struct sandbox_request *q, const struct args *a, const struct store *s,
                             struct err *e);

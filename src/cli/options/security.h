@@ -7,6 +7,6 @@
 extern const struct opt_group security_group; /* can be modified, too */
 extern const struct opt_group guest_group;
 
-/* Applies those that were given: the profile first, then the others, in Docker's order (what is
- * dropped, then what is added). */
+/* Applies those that were given: the profile first, then the others, in Docker's order (drops, then
+ * adds). */
 int security_options(const struct args *a, struct sandbox_spec *s, struct err *e);

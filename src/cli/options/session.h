@@ -13,7 +13,7 @@ int session_request_parse(const struct args *a, struct session_request *q, struc
 void session_request_free(struct session_request *q);
 
 /* For when no command was given: the sandbox's default command, or its shell on a terminal. Returns
- * 1, 0 when there is nothing to run (the user was warned), or -errno. */
+ * 1, 0 if there is nothing to run (the user was warned), or -errno. */
 int session_default_command(struct session_request *q, const struct sandbox_spec *spec,
                             struct err *e);
 

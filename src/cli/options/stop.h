@@ -12,5 +12,4 @@
 /* clang-format on */
 
 int stop_options(const struct args *a, uint64_t *grace_ms, bool *force, struct err *e);
-int stop_check(const struct args *a,
-               struct err *e); /* the same, only to see whether they are good */
+int stop_check(const struct args *a, struct err *e); /* the same, but only validates them */

@@ -1,4 +1,4 @@
-/* Options of create and run about secrets that the guest never has, and about TLS. */
+/* Options of create and run about secrets that the guest never sees, and about TLS. */
 #pragma once
 
 #include "cli/core/args.h"

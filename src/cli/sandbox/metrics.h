@@ -1,4 +1,4 @@
-/* Samples of what sandboxes use, and how they are shown. */
+/* Samples of sandboxes' resource usage, and how they are shown. */
 #pragma once
 
 #include "cli/core/args.h"
@@ -14,7 +14,7 @@ struct sample {
     const char *state; /* running, stalled (its monitor does not answer), exited */
     double cpus;
     uint64_t at_ns; /* CLOCK_REALTIME */
-    uint64_t up_ns; /* 0: it does not run */
+    uint64_t up_ns; /* 0: not running */
     uint64_t cpu_ns, memory, memory_limit, disk_allocated;
     uint64_t read, written, received, sent; /* bytes */
     uint64_t execs;
@@ -28,13 +28,13 @@ struct metrics {
     bool by_cpu; /* to be sorted when the rates are known */
 };
 
-/* Those that the arguments ask for, sorted. */
+/* Loads those that the arguments ask for, sorted. */
 int metrics_load(const struct args *a, struct metrics *ret, struct err *e);
-/* Rates, from a look before. */
+/* Computes rates since an earlier sample. */
 void metrics_compare(struct metrics *now, const struct metrics *before);
 void metrics_free(struct metrics *m);
 
 void metrics_table(const struct metrics *m, struct buf *out);
-json_t *metrics_json(const struct metrics *m, bool one); /* an array; or, of one, an object */
+json_t *metrics_json(const struct metrics *m, bool one); /* an array; or, for one, an object */
 void metrics_lines(const struct metrics *m, struct buf *out);
 void metrics_prometheus(const struct metrics *m, struct buf *out);

@@ -1,4 +1,4 @@
-/* What processes of the host use, with all that they started: for metrics. */
+/* What host processes use, with everything that they started: for metrics. */
 #pragma once
 
 #include <stddef.h>
@@ -7,10 +7,10 @@
 
 struct usage_process {
     pid_t pid, parent;
-    uint64_t ticks; /* CPU time, that of ended children included */
+    uint64_t ticks; /* CPU time, including that of ended children */
 };
 
-/* All processes that can be seen, at one moment; sorted. */
+/* All visible processes at one moment; sorted. */
 struct usage_table {
     struct usage_process *v;
     size_t n;
@@ -18,6 +18,6 @@ struct usage_table {
 int usage_load(struct usage_table *t);
 void usage_free(struct usage_table *t);
 
-/* CPU time and memory of a process and its descendants. Memory that several share is counted once
- * (as far as the host lets us look). */
+/* CPU time and memory of a process and its descendants. Shared memory is counted once (as far as
+ * the host lets us see). */
 void usage_of(const struct usage_table *t, pid_t root, uint64_t *cpu_ns, uint64_t *memory);

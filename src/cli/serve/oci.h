@@ -1,10 +1,10 @@
-/* What the verbs of `msb oci` share: the options before the verb, and how it fails. */
+/* Shared by the verbs of `msb oci`: the options before the verb, and how it fails. */
 #pragma once
 
 #include "cli/core/args.h"
 #include "oci/runtime.h"
 
-enum { OCI_EXEC_FAILED = 255 }; /* as callers expect it of exec */
+enum { OCI_EXEC_FAILED = 255 }; /* as callers expect from exec */
 
 extern struct oci_globals oci_globals;
 

@@ -1,5 +1,5 @@
-/* The terminal of a container that is run in the foreground: the other end of --console-socket, for
- * which its caller gave none. What is typed here goes there, what it prints is printed here. */
+/* The terminal of a container that runs in the foreground: the other end of a --console-socket,
+ * when the caller gave none. Input typed here goes there, and its output is printed here. */
 #pragma once
 
 #include "util/err.h"
@@ -16,11 +16,11 @@ struct oci_console {
     }
 #define AUTO_CONSOLE CLEANUP(oci_console_close)
 
-/* Whether the process of that bundle has a terminal; what is wrong with its configuration shows later. */
+/* Whether that bundle's process has a terminal; errors in its configuration are reported later. */
 bool oci_console_wanted(const char *bundle);
 int oci_console_open(struct oci_console *c, struct err *e);
 /* Takes the terminal that the container's process has sent. */
 int oci_console_take(struct oci_console *c, struct err *e);
-/* Until that process has closed it. */
+/* Serves it until that process has closed it. */
 void oci_console_serve(struct oci_console *c);
 void oci_console_close(struct oci_console *c);

@@ -1,5 +1,5 @@
-/* Files of workspaces: what `msb workspace ls` and `rm` do when they are given NAME:PATH, and what
- * `status` and `diff` print. */
+/* Files in workspaces: what `msb workspace ls` and `rm` do when given NAME:PATH, and what `status`
+ * and `diff` print. */
 #pragma once
 
 #include "cli/core/args.h"
