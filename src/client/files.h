@@ -1,11 +1,11 @@
 /* The client's end of a stream about files (proto.h, "Files").
  *
- * One connection, requests one after another. Nothing waits on one direction alone: while we send,
- * what arrives is taken in, so that an agent that answers early or at length never blocks on a client
- * that only sends.
+ * One connection, requests one after another. Nothing waits for just one direction: while we send,
+ * we also receive, so that an agent that replies early or at length never blocks on a client that
+ * only sends.
  *
  * Every byte received is hostile. Frames and fields are checked here; names and sizes are for the
- * caller to judge (copy/guest.h).
+ * caller to check (copy/guest.h).
  */
 #pragma once
 
@@ -17,39 +17,39 @@
 #include <stddef.h>
 
 struct files {
-    int sock; /* taken over by files_open() */
+    int sock; /* owned since files_open() */
     struct buf rx, tx;
-    struct proto_frame cur; /* what files_next() gave out last */
+    struct proto_frame cur; /* the last one returned by files_next() */
     bool taken;             /* cur is still in rx */
     const char *name;       /* of the sandbox, for messages; not owned. NULL: not open */
 };
 
 /* Says HELLO and FILES. user: NULL = the sandbox's; relative paths are relative to cwd, NULL = the
- * sandbox's working directory. Nothing is waited for. Takes sock, on failure, too. */
+ * sandbox's working directory. Does not wait for anything. Takes sock, also on failure. */
 int files_open(struct files *f, int sock, const char *name, const char *user, const char *cwd,
                struct err *e);
-/* The same for LAYER alone (proto.h). */
+/* The same for only LAYER (proto.h). */
 int files_open_layer(struct files *f, int sock, const char *name, struct err *e);
-void files_close(struct files *f); /* harmless twice */
+void files_close(struct files *f); /* may be called twice */
 
 /* Queues a request. */
 int files_send(struct files *f, const struct file_req *q, struct err *e);
-/* Queues a frame that belongs to one: FILE_END, FILE_LEAVE, or with attributes FILE_ENTRY. */
+/* Queues a frame that belongs to a request: FILE_END, FILE_LEAVE, or with attributes FILE_ENTRY. */
 int files_send_part(struct files *f, uint16_t type, const struct file_attr *a, struct err *e);
 /* Queues FILE_DATA of any length. */
 int files_send_data(struct files *f, const void *p, size_t n, struct err *e);
-/* An answer has begun to arrive: a caller that is still sending should look, as it can only be a
- * failure. */
+/* Whether a reply has begun to arrive: a caller that is still sending should read it, since it can
+ * only be a failure. */
 bool files_answered(const struct files *f);
 
-/* The next frame of an answer, after everything queued is sent. It is valid until the next call. A
- * FILE_ERR or FAIL is the error that it describes: -errno as the guest said it, -ESHUTDOWN for a
- * sandbox that is going down and has not looked at the request. */
+/* Gets the next frame of a reply, after everything queued is sent. It is valid until the next call.
+ * A FILE_ERR or FAIL becomes the error that it describes: -errno from the guest, or -ESHUTDOWN if
+ * the sandbox is going down and has not handled the request. */
 int files_next(struct files *f, struct proto_frame *frame, struct err *e);
 /* Waits for FILE_OK; its attributes go to *a, which may be NULL. */
 int files_wait(struct files *f, struct file_attr *a, struct err *e);
 
-/* A request and its answer. */
+/* Sends a request and waits for its reply. */
 int files_ask(struct files *f, const struct file_req *q, struct file_attr *a, struct err *e);
 int files_stat(struct files *f, const char *path, uint32_t flags, struct file_attr *a,
                struct err *e);

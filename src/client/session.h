@@ -1,7 +1,7 @@
 /* The client's end of one exec: from this process's stdio to a command in the sandbox.
  *
- * Streams both ways byte-faithfully with back-pressure, forwards signals and window size, puts
- * the terminal into raw mode for a tty session and restores it whatever happens.
+ * Streams bytes unchanged both ways, with back-pressure, forwards signals and window size, puts the
+ * terminal into raw mode for a tty session and restores it whatever happens.
  */
 #pragma once
 
@@ -26,21 +26,21 @@ struct session_request {
     bool no_stdin;    /* the command reads /dev/null */
     bool detach;      /* start it, do not wait (run -d) */
     bool all_signals; /* every signal is passed on, to the command's main process only */
-    uint16_t port;  /* not 0: stdin and stdout are for that port in the guest, not for a command */
-    uint32_t umask; /* plus one; 0 = the sandbox's */
-    /* Less than the sandbox's programs have: capabilities that it cannot get, and those that a user
-     * other than root keeps (bits by number). */
+    uint16_t port;    /* not 0: stdin and stdout lead to that port in the guest, not to a command */
+    uint32_t umask;   /* plus one; 0 = the sandbox's */
+    /* Fewer rights than the sandbox's programs have: capabilities that it cannot get, and those
+     * that a user other than root keeps (bits by number). */
     uint64_t caps_dropped, caps_ambient;
     bool no_new_privs;
     const void *filter; /* of its system calls (F_FILTER); NULL: none */
     size_t filter_size;
-    struct strlist groups; /* more groups, in place of the sandbox's; none: those */
-    uint32_t attach;       /* not 0: take up that session instead of starting a command */
+    struct strlist groups; /* additional groups, in place of the sandbox's; none: the sandbox's */
+    uint32_t attach;       /* not 0: attach to that session instead of starting a command */
     uint64_t timeout_ms;   /* 0 = none */
     uint8_t detach_keys[8];
     size_t n_detach_keys; /* default: ctrl-] */
-    /* May be NULL. Called for another connection when the sandbox refuses because it is going down or
-     * has no room (FAIL_STATE): nothing was done, and everything can be sent again. Returns the
+    /* May be NULL. Called for another connection when the sandbox refuses because it is going down
+     * or has no room (FAIL_STATE): nothing was done, and everything can be resent. Returns the
      * connection, or -errno with *e set; -ETIMEDOUT: it was refused for too long. */
     int (*reconnect)(void *ctx, struct err *e);
     void *reconnect_ctx;
@@ -51,15 +51,15 @@ struct session_request {
 
 struct session_result {
     int exit_code; /* what msb exits with: the command's, 128+n, 126/127, 124 */
-    bool detached; /* the user left; the command lives on */
+    bool detached; /* the user detached; the command keeps running */
     bool timed_out;
     bool failed_to_start; /* e says why; exit_code is 126, 127 or 1 */
-    enum proto_oom oom;   /* why it failed, perhaps */
+    enum proto_oom oom;   /* possibly why it failed */
 };
 
 /* Runs the request over a connection from sandbox_attach(); owns fd 0/1/2 meanwhile, and restores
  * their modes. The connection is shut down afterwards; the caller closes it. Returns
- *   0, e->code 0    *res says how it went. An output whose reader is gone is exit_code 141
+ *   0, e->code 0    *res has the result. An output whose reader is gone means exit_code 141
  *                   (128 + SIGPIPE): end silently, as a filter does
  *   0, e->code set  the command did not start, timed out, or wrote too much: print e, exit with exit_code
  *   -errno          the connection broke ("sandbox ended while the command ran", ECONNRESET),

@@ -4,9 +4,9 @@
  * on them. What is done instead depends on what they are:
  *   pipe, tty     reopened through /proc/self/fd: our own description, non-blocking
  *   socket        MSG_DONTWAIT
- *   file, device  read and written as they are; they do not wait for a peer
+ *   file, device  read and written directly; they do not wait for a peer
  *   otherwise     (no /proc, or a pipe of another user) poll first, and never more than PIPE_BUF
- *                 at once, which a pipe that is ready takes whole; only a second writer that
+ *                 at once, which a ready pipe accepts as a whole; only a second writer that
  *                 fills the pipe in between can then make us wait for its reader
  * Nothing is changed that would outlive this process.
  */
@@ -37,7 +37,7 @@ void stdio_open(struct stdio *s, int fd, bool for_writing);
 /* Closes only what stdio_open opened. */
 void stdio_close(struct stdio *s);
 
-/* As readv/writev, but -errno on failure and -EAGAIN instead of waiting. Writing may be partial.
+/* Like readv/writev, but -errno on failure and -EAGAIN instead of waiting. Writing may be partial.
  * No SIGPIPE from sockets; for pipes the caller ignores it. */
 ssize_t stdio_read(const struct stdio *s, void *p, size_t n);
 ssize_t stdio_writev(const struct stdio *s, const struct iovec *iov, int n);

@@ -9,16 +9,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Puts the terminal into raw mode, remembering its mode. -ENOTTY when it is not a terminal. */
+/* Puts the terminal into raw mode, remembering its previous mode. -ENOTTY if it is not a
+ * terminal. */
 int terminal_raw(int fd);
-/* Restores the mode; does nothing when it is not raw. Safe in a signal handler. */
+/* Restores the mode; does nothing if it is not raw. Safe in a signal handler. */
 void terminal_restore(void);
 
 /* Stops this process as the terminal's suspend key would, with the terminal as the shell expects
  * it; returns in raw mode (if that was the mode) once the user has continued us. */
 void terminal_suspend(void);
-/* After SIGCONT: the shell has had the terminal meanwhile, so take raw mode again. */
+/* After SIGCONT: the shell has used the terminal meanwhile, so set raw mode again. */
 void terminal_resumed(void);
 
-/* The size of the first of stdin, stdout, stderr that is a terminal; false when none is. */
+/* The size of the first of stdin, stdout, stderr that is a terminal; false if none is. */
 bool terminal_size(uint32_t *rows, uint32_t *cols);
