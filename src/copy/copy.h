@@ -1,6 +1,6 @@
 /* Copying between the host, sandboxes and tar streams: the engine of `msb cp`.
  *
- * Both ends are examined first, so that what cannot work fails before anything is written.
+ * Both ends are examined first, so that a copy that cannot work fails before anything is written.
  */
 #pragma once
 
@@ -8,9 +8,9 @@
 #include "copy/place.h"
 #include "copy/tree.h"
 
-/* COPY_BELOW: a directory of the host that a guest may write to. Its links are followed as long as they
+/* COPY_BELOW: a host directory that a guest may write to. Its links are followed as long as they
  * stay below it; one at the destination itself is replaced. Missing directories on the way to the
- * destination are made. */
+ * destination are created. */
 enum copy_kind { COPY_HOST, COPY_GUEST, COPY_STREAM, COPY_BELOW };
 
 struct copy_end {
@@ -22,7 +22,7 @@ struct copy_end {
 
 struct copy_options {
     bool archive; /* keep owners: in a sandbox, and on the host if root */
-    bool follow;  /* follow a link that SRC names */
+    bool follow;  /* follow SRC if it is a link */
 };
 
 /* Streams are stdin and stdout. */

@@ -4,5 +4,5 @@
 #include "spec/patch.h"
 #include "util/err.h"
 
-/* In order, as root; the missing parents of a copy are made. Takes the connection. */
+/* Applies them in order, as root; creates the missing parents of a copy. Takes the connection. */
 int patches_apply(const struct spec_patches *l, int sock, const char *name, struct err *e);

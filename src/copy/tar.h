@@ -1,11 +1,11 @@
-/* Trees out of tar streams and into them.
+/* Copies trees out of and into tar streams.
  *
- * A tar names each thing by its whole path, in any order; a tree (tree.h) is entered and left. The
- * reader tracks the directories that it is in, leaves and enters as the next path requires, and
- * makes those that the archive does not list.
+ * A tar names each entry by its whole path, in any order; a tree (tree.h) is entered and left. The
+ * reader tracks the directories that it is in, leaves and enters them as the next path requires,
+ * and creates those that the archive does not list.
  *
- * An archive comes from the user, who may have it from anywhere: image/tar/read.h says what is
- * refused. Names are at most PROTO_PATH_MAX long and PROTO_DEPTH_MAX deep; devices and FIFOs are
+ * An archive comes from the user, who may have gotten it from anywhere: image/tar/read.h says what
+ * is refused. Names are at most PROTO_PATH_MAX long and PROTO_DEPTH_MAX deep; devices and FIFOs are
  * skipped.
  */
 #pragma once
@@ -22,7 +22,7 @@ struct tar_sink {
     int depth;
     size_t len[PROTO_DEPTH_MAX + 2]; /* of path, at each depth */
     char path[(PROTO_DEPTH_MAX + 2) * (PROTO_NAME_MAX + 1) + 1];
-    uint64_t size, left; /* of the file under way */
+    uint64_t size, left; /* of the current file */
 };
 
 int tar_sink_begin(struct tar_sink *t, int fd, struct err *e);

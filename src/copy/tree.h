@@ -1,13 +1,13 @@
-/* A tree of files on its way: from a host directory, a sandbox or a tar stream into any of them.
+/* A tree of files in transit: from a host directory, a sandbox or a tar stream to any of them.
  *
- * A source calls a sink for each thing, depth first:
+ * A source calls a sink for each entry, depth first:
  *
  *     tree  = dir tree* leave | file data* done | link
  *
- * A tar may bring a link that is another name of a file (FILE_HAS_HARD); it only goes to guests.
+ * A tar may contain a hard link (FILE_HAS_HARD); it only goes to guests.
  *
- * Names are single components (file_name_ok), in every source. The first thing is named by the
- * copy, not by a guest: a guest does not decide where it goes.
+ * Names are single components (file_name_ok), in every source. The copy, not a guest, names the
+ * first entry: a guest does not decide where it goes.
  */
 #pragma once
 
@@ -42,7 +42,7 @@ struct tree_progress {
     void (*warn)(const char *text);        /* may be NULL */
 };
 
-/* Counts an entry, and says so if it is one that cannot be copied; -E2BIG beyond the limit. */
+/* Counts an entry, and warns if it cannot be copied; -E2BIG beyond the limit. */
 int tree_note(struct tree_progress *p, const struct file_attr *a, struct err *e);
 void tree_note_bytes(struct tree_progress *p, size_t n);
 
