@@ -45,7 +45,7 @@ static int add_layer(struct making *m, struct stream *in, struct err *e)
     return 0;
 }
 
-/* The layers and the configuration of a stored image. */
+/* Uses the layers and the configuration of a stored image. */
 static int use_image(struct making *m, const struct image_record *rec, struct err *e)
 {
     AUTO_OCI_MANIFEST struct oci_manifest manifest = {0};

@@ -66,8 +66,8 @@ static int resolve_path(const char *path, const struct image_ctx *ctx, struct im
     return r < 0 ? r : fill_local(&l, dir ? IMAGE_DIRECTORY : IMAGE_TAR, img, e);
 }
 
-/* The built-in image goes through the cache as well: sandboxes keep the one they were made from
- * when a newer msb brings another. */
+/* The built-in image goes through the cache as well: sandboxes keep the one from which they were
+ * created when a newer msb brings another. */
 static int resolve_base(const struct image_ctx *ctx, struct image_store *s, struct image *img,
                         struct err *e)
 {
@@ -86,8 +86,8 @@ static int resolve_base(const struct image_ctx *ctx, struct image_store *s, stru
 
 /* ---- references ---- */
 
-/* Finds the image of a reference in the store, if it is one for that platform. One that does not
- * say what it was built for may run anywhere. */
+/* Finds a reference's image in the store, if it is for that platform. An image without a platform
+ * may run anywhere. */
 static int find_stored(struct image_store *s, const struct reference *ref,
                        const struct oci_platform *want, struct image_record *ret, struct err *e)
 {
@@ -141,7 +141,7 @@ static int fill_record(struct image_record *r, struct image *img, struct err *e)
     return img->digest ? 0 : err_oom(e);
 }
 
-/* The name of a directory or file may have been meant as that. */
+/* A directory or file with that name may have been meant. */
 static void hint_local(const char *arg, struct err *e)
 {
     struct stat st;
@@ -180,7 +180,7 @@ static bool is_path(const char *arg)
            strcmp(arg, ".") == 0 || strcmp(arg, "..") == 0;
 }
 
-/* rootfs.tar.gz: no registry has images with such names. */
+/* rootfs.tar.gz: no image in a registry has such a name. */
 static bool is_tar_name(const char *arg)
 {
     static const char *const ends[] = {".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst", ".tar.zstd"};

@@ -16,7 +16,7 @@
 #include "util/loop.h"
 
 enum {
-    DIR_TRIES = 3, /* to read a directory while it does not change */
+    DIR_TRIES = 3, /* attempts to read a directory while it does not change */
     HASH_READ = 256 << 10,
 };
 
@@ -40,7 +40,7 @@ static int64_t ctime_ns(const struct stat *st)
 
 /* ---- directories ---- */
 
-/* The name of a directory's image: its key, and what else decides about the result. */
+/* The name of a directory's image: its key, and what else affects the result. */
 static void dir_hex(const struct digest *key, int64_t salt, char hex[CACHE_HEX_SIZE])
 {
     struct {
@@ -63,8 +63,8 @@ static int scan_dir(struct source_dir *s, const struct image_ctx *ctx, struct tr
     return r;
 }
 
-/* Builds from a scanned tree, then scans again: *ret_same tells whether the image is what the key
- * says. */
+/* Builds from a scanned tree, then scans again: *ret_same tells whether the image matches the
+ * key. */
 static int build_dir_once(struct source_dir *s, const struct image_ctx *ctx, struct tree *t,
                           struct cache_build *b, bool *ret_same, struct err *e)
 {
@@ -101,7 +101,7 @@ static int build_dir(struct source_dir *s, const struct image_ctx *ctx, struct t
         if (r < 0)
             return r;
     }
-    /* One that keeps changing gets an image that no other sandbox will share. */
+    /* A directory that keeps changing gets an image that no other sandbox will share. */
     dir_hex(&s->key, same ? 0 : (int64_t)realtime_ns(), hex);
     return cache_build_publish(b, hex, e);
 }
@@ -158,7 +158,7 @@ static int build_tar(int fd, const char *name, const struct image_ctx *ctx, stru
         return err_set(e, EAGAIN, "'%s' changed while it was read", name);
     digest_hex(&made.blob, hex);
     r = cache_build_publish(b, hex, e);
-    /* Without the note the file is read again next time: slower, not wrong. */
+    /* Without the note, the file is read again next time: slower, but not wrong. */
     if (r == 0)
         (void)cache_put_digest(b->c, st, hex);
     return r;
@@ -170,7 +170,7 @@ static int find_file(const struct cache *c, const struct stat *st, char hex[CACH
     return cache_get_digest(c, st, hex) < 0 ? -ENOENT : cache_open_image(c, hex);
 }
 
-/* Makes an image out of a file, in a locked build; hex: its digest. */
+/* Makes an image from a file, in a locked build; hex: its digest. */
 typedef int (*build_fn)(int fd, const char *name, const struct image_ctx *ctx,
                         struct cache_build *b, const struct stat *st, char hex[CACHE_HEX_SIZE],
                         struct err *e);

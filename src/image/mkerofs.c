@@ -1,6 +1,6 @@
 /* mkerofs: builds an EROFS image without root, for the disks that msb itself ships.
  *
- *     mkerofs DIR OUT                 the directory as it is
+ *     mkerofs DIR OUT                 the directory, unchanged
  *     mkerofs --manifest FILE... OUT  what the manifests list, no matter who owns the sources
  *
  * A manifest has one entry per line; '#' starts a comment; fields are separated by blanks:

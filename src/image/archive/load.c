@@ -50,7 +50,7 @@ static int add_layer(struct load *l, const struct load_source *src, size_t i,
     if (size != d->size)
         return err_set(e, EBADMSG, "%s: it has %llu bytes, but the manifest says %llu", name,
                        (unsigned long long)size, (unsigned long long)d->size);
-    /* Not compressed, a layer is its own tar: one digest to check. */
+    /* An uncompressed layer is its own tar: only one digest to check. */
     bool plain = digest_equal(&d->digest, diff_id);
     struct layer_want want = {.blob = plain ? NULL : &d->digest,
                               .blob_size = size,

@@ -2,8 +2,8 @@
  *
  *     [{"Config": "abc.json", "RepoTags": ["alpine:3"], "Layers": ["def/layer.tar", ...]}, ...]
  *
- * They have no manifest as registries know them, so one is made: it names the configuration, and
- * the layers as they are in the archive. The same archive always gives the same one.
+ * They have no registry-style manifest, so one is generated: it names the configuration, and the
+ * layers as in the archive. The same archive always gives the same manifest.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -65,7 +65,7 @@ static int hash_member(const struct bundle *b, const char *name, struct digest *
     return (int)n;
 }
 
-/* What kind of blob a layer is, by its first bytes. */
+/* Determines a layer's kind of blob by its first bytes. */
 static int layer_type(const struct bundle *b, const char *name, const char **ret, struct err *e)
 {
     uint8_t p[4] = {0};
@@ -96,8 +96,8 @@ static json_t *descriptor(const char *type, uint64_t size, const struct digest *
                      text);
 }
 
-/* The descriptor of a layer. Not compressed, its digest is the diff_id, which is checked when the
- * layer is read; compressed, it is computed here. */
+/* A layer's descriptor. If uncompressed, its digest is the diff_id, which is checked when the layer
+ * is read; if compressed, it is computed here. */
 static int describe_layer(const struct load *l, const char *name, const struct digest *diff_id,
                           json_t **ret, struct err *e)
 {

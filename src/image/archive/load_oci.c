@@ -2,12 +2,12 @@
  *
  * Which entries of index.json are images, and their names, depend on the tool that wrote it:
  *
- *     docker, buildx    io.containerd.image.name: a full reference; ref.name is the tag alone
+ *     docker, buildx    io.containerd.image.name: a full reference; ref.name is just the tag
  *     podman, skopeo    ref.name: a reference
  *     umoci and others  ref.name: a bare word, or nothing
  *
- * Entries of one name are one image for several platforms. So are all entries without a name, where
- * none has one. A bare word is a name unless it looks like a tag: "latest", "3.2", "v1".
+ * Entries with the same name are one image for several platforms. So are all entries if none has a
+ * name. A bare word is a name unless it looks like a tag: "latest", "3.2", "v1".
  */
 #include <ctype.h>
 #include <errno.h>
@@ -71,7 +71,7 @@ static bool same_name(const char *a, const char *b)
 
 /* ---- one image ---- */
 
-/* The entry of that name that suits the platform best. */
+/* The entry with that name that suits the platform best. */
 static const struct oci_index_entry *pick_entry(const struct load *l, const struct oci_index *x,
                                                 const char *name)
 {

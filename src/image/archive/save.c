@@ -105,7 +105,7 @@ static int use_layer(struct save *s, const struct digest *diff_id, size_t *ret, 
 
 /* ---- documents ---- */
 
-/* The documents as they were, with the layers as they are. */
+/* Makes the documents: the stored ones, with the layers as they are now. */
 static int make_documents(struct save *s, struct saved *img, const struct image_record *rec,
                           struct err *e)
 {
@@ -290,7 +290,7 @@ static int add_entry(json_t *list, const struct saved *img, const char *name)
     return json_array_append_new(list, d);
 }
 
-/* Directories must be listed: skopeo makes missing ones root's, which only root can. */
+/* Directories must be listed: skopeo gives missing ones to root, which only root can do. */
 static int put_directory(struct save *s, const char *path, struct err *e)
 {
     const struct tar_entry t = {.path = path, .type = '5', .mode = 0755};

@@ -23,7 +23,7 @@ _Static_assert(sizeof(struct report) <= PIPE_BUF, "a report is written at once")
 
 struct job {
     struct decoder decoder;
-    struct erofs_out out; /* leaves out zeros, and the last of the disk */
+    struct erofs_out out; /* leaves out zeros, and does not fill the disk */
     uint64_t max;
     uint8_t *buf;
 };

@@ -7,7 +7,7 @@
 #include "image/erofs/erofs.h"
 #include "util/cleanup.h"
 
-/* Reads one layer and puts it over what is there. */
+/* Reads one layer and merges it over the base. */
 static int add_layer(struct tree *base, int fd, uint32_t blob, struct err *e)
 {
     struct tree layer;
@@ -30,7 +30,7 @@ static int add_layers(struct tree *t, struct erofs_blob *blobs, const int *fds, 
             return err_sys(e, errno, "cannot read layer %zu", i + 1);
         blobs[i].fd = fds[i];
         blobs[i].blocks = (uint32_t)((uint64_t)st.st_size >> EROFS_BLOCK_BITS);
-        r = add_layer(t, fds[i], (uint32_t)i, e); /* looks at the size, too */
+        r = add_layer(t, fds[i], (uint32_t)i, e); /* also checks the size */
     }
     return r;
 }

@@ -58,7 +58,7 @@ int erofs_open_spool(struct erofs_writer *w)
     return 0;
 }
 
-/* Keeps a tail for the time when its inode is written. */
+/* Keeps a tail until its inode is written. */
 static int spool_tail(struct erofs_writer *w, struct tree_inode *ino, size_t n)
 {
     int r = erofs_open_spool(w);
@@ -93,7 +93,7 @@ int erofs_file_begin(struct erofs_writer *w, struct tree_inode *ino, struct err 
     assert(!w->file && S_ISREG(ino->mode));
     uint64_t tail = ino->size - full_bytes(ino);
     uint64_t blocks = ino->size >> EROFS_BLOCK_BITS;
-    /* The inode must be able to take its tail even at its largest. */
+    /* The inode must have room for its tail even at its largest. */
     bool inl =
         tail && tail <= w->inline_max &&
         sizeof(struct erofs_inode_extended) + erofs_xattr_size(w, ino) + tail <= EROFS_BLOCK_SIZE;

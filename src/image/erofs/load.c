@@ -6,9 +6,9 @@
  * 1. Every byte is read through read_at(), which checks offset and length against the file.
  * 2. A directory is visited once: its number is noted, and meeting it again is an error. So there
  *    are no cycles, and the work is bounded by the tree's limit of entries.
- * 3. Names are checked by the tree, and must ascend as the format demands: none comes twice.
+ * 3. Names are checked by the tree, and must ascend as the format demands: there are no duplicates.
  * 4. Memory is the tree, the list of directories to visit, and one note per directory and hard
- *    link. File data is never read; for inline tails, their place in the file is kept.
+ *    link. File data is never read; for inline tails, their offset in the file is kept.
  */
 #include "image/erofs/disk.h"
 
@@ -24,7 +24,7 @@
 
 enum { CACHE_UNIT = 64 << 10, CACHE_UNITS = 16 };
 
-/* Remembers an inode that may be met again. */
+/* Remembers an inode that may be encountered again. */
 struct note {
     uint64_t nid;
     struct tree_inode *ino;
@@ -155,7 +155,7 @@ static int read_inode(struct loader *l, uint64_t nid, struct raw *r, struct err 
         got = decode_inode(l, b, n, r, e);
     if (got < 0)
         return got;
-    /* Content lies in the file: whole blocks, and a tail behind the inode. */
+    /* Content must lie inside the file: whole blocks, and a tail after the inode. */
     uint16_t type = r->attr.mode & S_IFMT;
     if (type != S_IFREG && type != S_IFDIR && type != S_IFLNK)
         return r->inl ? damaged(e, "an inode has an unknown layout") : 0;
@@ -306,7 +306,7 @@ static int load_symlink(struct loader *l, const struct raw *r, char target[TREE_
     return strlen(target) == r->size ? 0 : damaged(e, "a symbolic link has a NUL in it");
 }
 
-/* What depends on the type, before the inode is made. */
+/* Reads what depends on the type, before the inode is created ... */
 static int load_attr(struct loader *l, struct raw *r, char target[TREE_PATH_MAX], struct err *e)
 {
     r->attr.mode &= S_IFMT | 07777;
@@ -327,7 +327,7 @@ static int load_attr(struct loader *l, struct raw *r, char target[TREE_PATH_MAX]
     }
 }
 
-/* ... and when it is. */
+/* ... and after that. */
 static int load_data(struct loader *l, const struct raw *r, struct tree_inode *ino, struct err *e)
 {
     if (S_ISCHR(ino->mode) && !ino->dev.major && !ino->dev.minor)
@@ -379,7 +379,7 @@ static int load_entry(struct loader *l, const struct dir_item *dir, const char *
     return got == 0 && is_dir ? push_dir(l, ino, de->nid, dir->nid, e) : got;
 }
 
-/* Where in a directory's file we are. */
+/* The position in a directory's file. */
 struct dir_state {
     char last[TREE_NAME_MAX + 1];
     bool any, dot, dotdot;

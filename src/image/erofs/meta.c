@@ -51,10 +51,10 @@ struct meta {
     const uint8_t *tails;
 };
 
-/* How an inode will look; computed the same way when placing and when writing. */
+/* An inode's layout; computed the same way when placing and when writing. */
 struct shape {
     bool extended;
-    bool inl;      /* the tail is behind the inode */
+    bool inl;      /* the tail follows the inode */
     uint64_t size; /* i_size */
     size_t xattr;  /* bytes */
     size_t tail;   /* inline bytes */
@@ -63,7 +63,7 @@ struct shape {
 
 /* ---- extended attributes ---- */
 
-/* The index for a name's prefix, and what is left of the name; 0 for names EROFS cannot hold. */
+/* The index for a name's prefix, and the rest of the name; 0 for names that EROFS cannot store. */
 static int xattr_index(const char *name, const char **rest)
 {
     static const struct {
@@ -221,7 +221,7 @@ static int push_inode(struct meta *m, struct tree_inode *ino)
     return 0;
 }
 
-/* Lists directories alone, forgetting what an earlier image left in the inodes. */
+/* Lists only directories, resetting what an earlier image left in the inodes. */
 static int reset_tree(struct meta *m)
 {
     int r = push_inode(m, m->t->root);
@@ -268,7 +268,7 @@ static int collect(struct meta *m)
 }
 
 /* Majority vote: finds the time stamp that more than half of the inodes have, if there is one.
- * Those can be 32-byte inodes, which have no time of their own. */
+ * Those can be 32-byte inodes, which have no time stamp. */
 static void choose_epoch(struct meta *m)
 {
     size_t lead = 0;
@@ -363,7 +363,7 @@ static int place(struct meta *m)
         m->inodes[i]->nid = place_bytes(m, meta_bytes(&s)) >> EROFS_SLOT_BITS;
         m->late_blocks += s.late;
     }
-    /* erofs-utils before 1.6 looks for an xattr header behind every inode, there or not. */
+    /* erofs-utils before 1.6 looks for an xattr header after every inode, even if there is none. */
     if (m->used[m->newest % OPEN_BLOCKS] + sizeof(struct erofs_xattr_header) > EROFS_BLOCK_SIZE)
         m->newest++;
     m->late_base = m->w->next_block;
@@ -508,7 +508,7 @@ static int put_inode(struct meta *m, const struct tree_inode *ino, const struct 
     return meta_put(m, at, &x, sizeof(x));
 }
 
-/* What follows the inode: late blocks, and the inline tail at `at`. */
+/* Writes what follows the inode: late blocks, and the inline tail at `at`. */
 static int put_content(struct meta *m, const struct tree_inode *ino, const struct shape *s,
                        uint64_t at)
 {

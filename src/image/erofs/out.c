@@ -12,9 +12,9 @@
 enum {
     OUT_BUF = 256 << 10,
     OUT_DIRECT = 64 << 10, /* copying that much costs more than a system call */
-    OUT_UNIT = 4096,       /* zeros are looked for in units of this */
+    OUT_UNIT = 4096,       /* zeros are searched for in units of this size */
     OUT_HOLE = 16 * 4096,  /* shorter runs are not worth an extent */
-    OUT_CHECK = 32 << 20,  /* free space is looked at this often */
+    OUT_CHECK = 32 << 20,  /* free space is checked this often */
     OUT_RESERVE = 64 << 20 /* and this much of it is left */
 };
 
@@ -47,10 +47,10 @@ static int write_run(struct erofs_out *o, const uint8_t *p, size_t n, uint64_t a
     return pwrite_all(o->fd, p, n, at);
 }
 
-/* Writes what is not a long run of zeros. */
+/* Writes everything except long runs of zeros. */
 static int write_data(struct erofs_out *o, const uint8_t *p, size_t len, uint64_t at)
 {
-    size_t start = 0; /* of what is not written yet */
+    size_t start = 0; /* of what has not been written yet */
     size_t zeros = 0; /* start of the run of zeros that ends at i */
     for (size_t i = 0; i < len; i += OUT_UNIT) {
         size_t n = MIN((size_t)OUT_UNIT, len - i);

@@ -194,14 +194,14 @@ static int count_entry(struct tree *t, const char *path, struct err *e)
     return 0;
 }
 
-/* What is left of a path while links are being followed. */
+/* The rest of a path while following links. */
 struct walk {
     const char *path; /* as given, for messages */
     char rest[2 * TREE_PATH_MAX];
     size_t at;
     int links;
     struct tree_inode *dir;
-    bool create; /* missing parents are made */
+    bool create; /* create missing parents */
 };
 
 static int walk_symlink(struct tree *t, struct walk *w, const char *target, struct err *e)
@@ -237,19 +237,20 @@ static int walk_missing(struct tree *t, struct walk *w, const char *name, size_t
         d = child_insert(t, w->dir, name, len);
     if (!ino || !d)
         return err_oom(e);
-    if (d->inode) /* deleted below and made again: nothing from below shows through */
+    if (d->inode) /* deleted and recreated: nothing from below shows through */
         ino->flags |= TREE_OPAQUE;
     d->inode = ino;
     w->dir = ino;
     return 0;
 }
 
-/* One component that has more behind it: ends up in a directory (rule 3 and 4). */
+/* Walks one component that is not the last: ends up in a directory (rules 3 and 4). */
 static int walk_step(struct tree *t, struct walk *w, const char *name, size_t len, struct err *e)
 {
     if (len == 0 || (len == 1 && name[0] == '.'))
         return 0;
-    if (len == 2 && name[0] == '.' && name[1] == '.') { /* from a symlink; the root is its parent */
+    if (len == 2 && name[0] == '.' && name[1] == '.') { /* from a link; the root is its own
+                                                         * parent */
         w->dir = w->dir->dir.parent;
         return 0;
     }
@@ -531,7 +532,7 @@ int tree_set_xattr(struct tree *t, struct tree_inode *ino, const char *name, con
 
 int tree_whiteout(struct tree *t, const char *path, struct err *e)
 {
-    /* A whiteout applies to lower layers only: this layer's own entry of that name stays. */
+    /* A whiteout only applies to lower layers: this layer's own entry with that name stays. */
     struct tree_inode *ino = tree_lookup(t, path);
     if (ino) {
         if (S_ISDIR(ino->mode))
@@ -605,7 +606,7 @@ static int merge_through_link(struct tree *base, struct tree_inode *dir, const c
     return r;
 }
 
-/* A layer's directory and the one it lies over; a work list instead of recursion. */
+/* A layer's directory and the one below it; a work list instead of recursion. */
 struct merge_item {
     struct merge_item *next;
     struct tree_inode *to, *from;
@@ -638,8 +639,8 @@ static void merge_dir_attr(struct tree_inode *to, const struct tree_inode *from)
     to->flags &= (uint8_t)~TREE_IMPLICIT;
 }
 
-/* The base's directory that a layer's directory `from` lies over or becomes; -ENOENT (e
- * untouched) when there is none and need not be. */
+/* The base's directory that a layer's directory `from` covers or becomes; -ENOENT (e untouched) if
+ * there is none and none is needed. */
 static int merge_find_dir(struct tree *base, struct tree_inode *to, struct tree_dirent *from,
                           struct tree_inode *old, struct tree_inode **ret, struct err *e)
 {
@@ -690,7 +691,7 @@ static int merge_entry(struct tree *base, struct merge_item **work, struct tree_
     return 0;
 }
 
-/* A layer's hard link to something below becomes one. */
+/* Turns a layer's link entry into a real hard link to a lower layer's file. */
 static int merge_link(struct tree *base, struct tree_dirent *d, struct err *e)
 {
     const char *target = d->inode->target;
@@ -723,8 +724,8 @@ static int merge_look(struct tree *base, struct merge_item **work, struct tree_d
     return r;
 }
 
-/* A pass over the layer before anything changes below: hard links mean what is there now, and
- * directories that hold marks alone are found. */
+/* A pass over the layer before the base changes: hard links refer to the base's present files, and
+ * directories that contain only marks are found. */
 static int merge_prepare(struct tree *base, struct tree_inode *from, struct err *e)
 {
     struct merge_item *work = NULL;
@@ -745,14 +746,14 @@ int tree_merge(struct tree *base, struct tree *layer, struct err *e)
     struct tree_inode *from = layer->root;
     uint64_t bytes = layer->bytes, memory = layer->memory;
     uint32_t entries = layer->entries;
-    /* The layer's memory now belongs to the base, behind the chunk in use. */
+    /* The layer's memory now belongs to the base, after the chunk in use. */
     struct tree_chunk **tail = &base->chunks;
     while (*tail)
         tail = &(*tail)->next;
     *tail = layer->chunks;
     *layer = (struct tree){0};
 
-    /* Checked with the memory already ours, so that it is freed with the rest. */
+    /* Checked once the memory is ours, so that it is freed with the rest. */
     if (memory > TREE_MEMORY_MAX - base->memory)
         return err_set(e, ENOMEM,
                        "the layers together are over the limit of %llu MiB of names and "

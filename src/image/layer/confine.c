@@ -19,7 +19,7 @@
 
 static void reset_signals(void)
 {
-    /* The terminal's signals are the parent's to handle; its death ends this process too. */
+    /* The parent handles the terminal's signals; its death also ends this process. */
     static const int ignored[] = {SIGPIPE, SIGXFSZ, SIGINT, SIGQUIT, SIGHUP, SIGTERM};
     for (int sig = 1; sig < NSIG; sig++) {
         struct sigaction sa;
@@ -36,7 +36,7 @@ int confine_process(const char *name, pid_t parent, const int *keep, size_t n, u
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
         _exit(1);
     reset_signals();
-    /* In a fork of a thread, giving memory back would have glibc read a file of /proc. */
+    /* In a process forked by a thread, returning memory would make glibc read a file in /proc. */
     (void)mallopt(M_TRIM_THRESHOLD, -1);
     const struct jail_limit limits[] = {
         {RLIMIT_CORE, 0},
@@ -51,7 +51,7 @@ int confine_process(const char *name, pid_t parent, const int *keep, size_t n, u
 
 /* ---- the parent ---- */
 
-/* The end of a child that left no record. */
+/* Explains the end of a child that left no record. */
 static int child_died(int status, struct err *e)
 {
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS)

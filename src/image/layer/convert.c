@@ -30,7 +30,7 @@ struct convert_ring {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool started, go, stop, done;
-    unsigned filled, taken; /* slots ever; filled - taken are in use */
+    unsigned filled, taken; /* totals; filled - taken are in use */
     size_t len[SLOTS];
     struct err e; /* why it is done; code 0: the end of the stream */
     uint8_t mem[SLOTS][SLOT_SIZE];
@@ -38,7 +38,7 @@ struct convert_ring {
 
 /* ---- the thread that decompresses ---- */
 
-/* False when nobody wants more. */
+/* False if no more is wanted. */
 static bool wait_for_slot(struct convert_ring *r)
 {
     (void)pthread_mutex_lock(&r->lock);

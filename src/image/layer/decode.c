@@ -173,7 +173,7 @@ static bool is_zstd(const uint8_t *p, size_t n)
                        p[3] == 0x18)); /* a skippable frame */
 }
 
-/* The compressions that others use, to be refused by name. */
+/* Recognizes other compressions, to refuse them by name. */
 static const char *stranger(const uint8_t *p, size_t n)
 {
     static const struct {
@@ -238,7 +238,7 @@ static bool zeros_only(const uint8_t *p, size_t n)
     return true;
 }
 
-/* After a member or frame: 1 when another follows, 0 at the end. */
+/* After a member or frame: 1 if another follows, 0 at the end. */
 static int next_member(struct decoder *d, struct err *e)
 {
     int r = fill(d, 4);

@@ -1,6 +1,6 @@
-/* gzip by Intel's ISA-L, which inflates two to three times as fast as zlib. It is loaded when the
- * first archive is read and only if the machine has it: no other command pays for it. It is large
- * and full of assembler, which is one more reason why archives are read in a jail. */
+/* gzip with Intel's ISA-L, which inflates two to three times as fast as zlib. It is loaded when the
+ * first archive is read, and only if the machine has it, so it does not slow down other commands.
+ * It is large and full of assembly code, which is one more reason to read archives in a jail. */
 #include "image/layer/decode.h"
 
 #include <pthread.h>

@@ -3,8 +3,8 @@
  * The child is confined (confine.h), with its two pipes, the output and the spool as its only
  * descriptors. Its report is untrusted.
  *
- * Other threads may hold locks at the moment of the fork, so the child touches nothing that was
- * not prepared before (convert.h); memory allocation is safe, the C library takes care of it.
+ * Other threads may hold locks at the moment of the fork, so the child uses nothing that was not
+ * prepared before (convert.h); memory allocation is safe, thanks to the C library.
  */
 #include "image/layer/layer.h"
 
@@ -27,8 +27,8 @@
 enum {
     FEED_SIZE = 256 << 10,
     PIPE_SIZE = 1 << 20,
-    /* After the child gave up, so much is still read to see whether the digest was wrong too:
-     * that is the better message. */
+    /* After the child has given up, this much is still read to see whether the digest is also
+     * wrong, which makes a better message. */
     DRAIN_MAX = 32 << 20,
     SHORT_HEX = 12,
 };
@@ -60,7 +60,7 @@ struct job {
 static int child_confine(const struct convert *c, int report_fd, pid_t parent)
 {
     const int keep[] = {c->in_fd, c->w.fd, c->w.spool_fd, report_fd};
-    /* Files are padded to blocks, and their inodes take some bytes; nothing needs more. */
+    /* Files are padded to blocks, and their inodes take a few bytes; nothing else is needed. */
     uint64_t padding = (uint64_t)c->max_entries * 4 * EROFS_BLOCK_SIZE;
     return confine_process("msb-convert", parent, keep, ARRAY_LEN(keep),
                            MIN(c->max_bytes, (uint64_t)INT64_MAX / 2) + padding);
@@ -173,7 +173,7 @@ static int check_digest(const char *of, const struct digest *got, const struct d
     return err_set(e, EBADMSG, "the digest of %s is %s, expected %s", of, a, b);
 }
 
-/* What was read is what was wanted. */
+/* Checks that what was read is what was wanted. */
 static int check_blob(struct job *j, struct layer_made *ret, struct err *e)
 {
     const struct layer_want *w = j->want;

@@ -24,7 +24,7 @@ static int by_path(const void *a, const void *b)
     return strcmp(((const struct layer_link *)a)->path, ((const struct layer_link *)b)->path);
 }
 
-/* The link at the name that this one refers to; NULL if there is none, or it is itself. */
+/* The link at the name to which this one refers; NULL if there is none, or it is this one. */
 static struct layer_link *at_target(const struct layer_links *l, const struct layer_link *x)
 {
     const struct layer_link key = {.path = x->target};

@@ -82,7 +82,7 @@ static void walk_fini(struct walk_state *ws)
     free(ws->buf);
 }
 
-/* For kernels and sandboxes without openat2: one component after the other. */
+/* For kernels and sandboxes without openat2: one component after another. */
 static int open_steps(int rootfd, const char *path)
 {
     AUTO_CLOSE int fd = openat(rootfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -133,7 +133,7 @@ static int hardlink_cmp(const void *a, const void *b)
     return x->ino < y->ino ? -1 : x->ino > y->ino;
 }
 
-/* *ret: the note of this file; its inode is NULL when this is the first name. */
+/* *ret: the note of this file; its inode is NULL if this is the first name. */
 static int find_hardlink(struct walk_state *ws, const struct stat *st, struct hardlink **ret)
 {
     struct hardlink *h = calloc(1, sizeof(*h));
@@ -234,7 +234,7 @@ static int by_bytes(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* Names are sorted: neither key nor image may depend on the order a file system returns them. */
+/* Names are sorted: neither key nor image may depend on the file system's order. */
 static int scan_dir(struct walk_state *ws, const struct pending *p, struct err *e)
 {
     AUTO_CLOSE int fd = open_dir(ws->s->fd, p->path);
@@ -294,7 +294,7 @@ bool source_wants_xattr(const char *name)
 }
 
 /* Reads the attributes of fd/name without following it: the l*xattr calls take a path, and
- * /proc/self/fd makes one of a descriptor. */
+ * /proc/self/fd provides one for a descriptor. */
 static int load_xattrs(struct walk_state *ws, int dirfd, const char *name, struct tree_inode *ino,
                        struct err *e)
 {
@@ -319,7 +319,7 @@ static int load_xattrs(struct walk_state *ws, int dirfd, const char *name, struc
     return 0;
 }
 
-/* Copies one range that holds data; a short file leaves the rest to be zeros. */
+/* Copies one range that holds data; if the file is short, the rest is zeros. */
 static int load_range(struct walk_state *ws, int fd, uint64_t at, uint64_t end, struct err *e)
 {
     while (at < end) {
@@ -344,14 +344,14 @@ static int load_data(struct walk_state *ws, int fd, struct tree_inode *ino, stru
     if (fstat(fd, &st) < 0)
         return -errno;
     if (!S_ISREG(st.st_mode))
-        return 0; /* replaced since the scan, which the next scan will tell */
+        return 0; /* replaced since the scan, which the next scan will notice */
     bool sparse = (uint64_t)st.st_blocks * 512 < ino->size;
     int r = erofs_file_begin(ws->w, ino, e);
     for (uint64_t at = 0; r == 0 && at < ino->size;) {
         uint64_t end = ino->size;
         if (sparse) {
             off_t data = lseek(fd, (off_t)at, SEEK_DATA);
-            if (data < 0 && errno == ENXIO) /* nothing but a hole is left */
+            if (data < 0 && errno == ENXIO) /* only a hole is left */
                 break;
             off_t hole = data < 0 ? -1 : lseek(fd, data, SEEK_HOLE);
             if (data >= 0 && hole > data) {
@@ -369,7 +369,7 @@ static int load_entry(struct walk_state *ws, int dirfd, const struct pending *p,
                       struct tree_dirent *d, struct err *e)
 {
     struct tree_inode *ino = d->inode;
-    if (ino->nid) /* another name of it came before */
+    if (ino->nid) /* another of its names came before */
         return 0;
     ino->nid = 1;
     struct err inner = {0};

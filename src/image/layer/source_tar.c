@@ -1,9 +1,9 @@
-/* libarchive parses; only its tar reader is linked. Whatever it hands over is hostile: names, sizes
- * and offsets are checked by the tree and by the writer.
+/* Parsing is done by libarchive; only its tar reader is linked. Its results are untrusted: names,
+ * sizes and offsets are checked by the tree and by the writer.
  *
- * The library converts names to the locale's character set. In the C locale it cannot, and hands
- * over the bytes as they are, which is what a file name is. The caller makes that locale, since
- * here it may be too late to take the C library's locks (convert.h). */
+ * The library converts names to the locale's character set. In the C locale, it cannot, and returns
+ * the plain bytes, which is what a file name is. The caller creates that locale, since here it may
+ * be too late to take the C library's locks (convert.h). */
 #include <archive.h>
 #include <archive_entry.h>
 #include <errno.h>
@@ -109,7 +109,7 @@ static int add_acl(struct tar *tar, struct tree_inode *ino, int kind, const char
     while (archive_entry_acl_next(tar->ent, kind, &type, &perm, &tag, &id, &who) == ARCHIVE_OK) {
         uint16_t t = acl_tag(tag);
         bool named = t == 0x02 || t == 0x08;
-        if (!t || (named && id < 0)) /* a name that only its own system knows */
+        if (!t || (named && id < 0)) /* a name known only on its own system */
             continue;
         if (n == ACL_ENTRIES_MAX)
             return err_set(e, E2BIG, "an ACL has more than %d entries", ACL_ENTRIES_MAX);
@@ -148,11 +148,11 @@ static int get_attr(struct tar *tar, const char *path, struct tree_attr *ret, st
         return err_set(e, EINVAL, "entry '%.512s' has a bad owner", path);
     if (size < 0)
         return err_set(e, EINVAL, "entry '%.512s' has a bad size", path);
-    /* The one time before that is known to headers, and not to the library's reader of attributes. */
+    /* Headers can have the one time before that, but the library's attribute reader cannot. */
     int64_t mtime = MAX(archive_entry_mtime(ent), -INT64_MAX);
     long nsec = archive_entry_mtime_nsec(ent);
     if (mtime < 0 && mtime > -INT64_MAX && nsec > 0 &&
-        nsec < 1000000000) { /* the library takes "-1.25" for -1 + 0.25 */
+        nsec < 1000000000) { /* the library takes "-1.25" as -1 + 0.25 */
         mtime--;
         nsec = 1000000000 - nsec;
     }
@@ -195,8 +195,8 @@ static int add_data(struct tar *tar, struct tree_inode *ino, struct err *e)
     return r;
 }
 
-/* A layer's marks: DIR/.wh.NAME deletes DIR/NAME, DIR/.wh..wh..opq hides all of DIR. Returns 1 when
- * the entry was one. */
+/* A layer's marks: DIR/.wh.NAME deletes DIR/NAME, DIR/.wh..wh..opq hides all of DIR. Returns 1 if
+ * the entry is one. */
 static int add_mark(struct tar *tar, const char *path, struct err *e)
 {
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
@@ -214,7 +214,7 @@ static int add_mark(struct tar *tar, const char *path, struct err *e)
     if (strcmp(name, ".wh..opq") == 0) {
         r = tree_opaque(tar->t, target, e);
     } else if (strncmp(name, ".wh.", 4) == 0) {
-        r = 0; /* other marks of that kind belong to union file systems */
+        r = 0; /* other such marks belong to union file systems */
     } else if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
         r = err_set(e, EINVAL, "entry '%.512s' is an invalid whiteout", path);
     } else {
@@ -246,7 +246,7 @@ static int add_entry(struct tar *tar, struct err *e)
     r = add_xattrs(tar, ino, e);
     if (r == 0 && S_ISREG(attr.mode) && attr.size)
         r = add_data(tar, ino, e);
-    /* Errors of the archive and the disk are not the entry's. */
+    /* Errors in the archive or the disk are not about the entry. */
     if (r == -E2BIG)
         (void)err_wrap(e, r, "entry '%.256s'", path);
     return r;
@@ -298,7 +298,7 @@ static int load(struct tar *tar, struct err *e)
     return r < 0 ? r : read_rest(tar, e);
 }
 
-/* The first conversion of a name from UTF-8 makes the C library look up its converters in files. */
+/* The first conversion of a name from UTF-8 makes the C library load its converters from files. */
 static void load_converters(void)
 {
     iconv_t cd = iconv_open("ANSI_X3.4-1968", "UTF-8");

@@ -30,7 +30,7 @@ struct walk {
     struct tar_out *o;
     uint64_t start; /* of the layer in the output */
     struct err *e;
-    char *path;  /* of the entry at hand, without a leading slash */
+    char *path;  /* of the current entry, without a leading slash */
     size_t len;  /* of it */
     size_t base; /* where its last name begins */
     struct frame *stack;
@@ -53,7 +53,7 @@ static int output_failed(struct walk *w, int r)
 
 /* ---- walking ---- */
 
-/* Calls fn for every entry but the root, a directory before what is in it. */
+/* Calls fn for every entry except the root, a directory before its contents. */
 static int walk_tree(struct walk *w, struct tree *t, visit_fn fn)
 {
     size_t depth = 1;
@@ -218,7 +218,7 @@ static int note_link(struct walk *w, struct tree_inode *ino)
     return ino->flags & TREE_LINK ? layer_links_add(&w->links, w->path, ino->target) : 0;
 }
 
-/* Hard links to what lies below. */
+/* Writes hard links to files in lower layers. */
 static int put_links(struct walk *w, struct tree *t)
 {
     int r = walk_tree(w, t, note_link);

@@ -11,7 +11,7 @@
 #include "util/strlist.h"
 
 /* A word of the line at *at, with its quotes and backslashes resolved; malloc'd. NULL at the end,
- * or when out of memory. */
+ * or if out of memory. */
 static char *next_word(const char **at)
 {
     const char *p = *at + strspn(*at, " \t");
@@ -42,7 +42,7 @@ static int split(const char *text, struct strlist *ret, struct err *e)
     return ret->n ? 0 : err_set(e, EINVAL, "its value is missing");
 }
 
-/* The object or list below `key`, made when it is missing. */
+/* The object or list below `key`, created if missing. */
 static json_t *below(json_t *config, const char *key, json_t *fresh)
 {
     json_t *old = json_object_get(config, key);

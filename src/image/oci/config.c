@@ -1,4 +1,4 @@
-/* Configurations of images: what to run in them by default, and which layers they consist of. */
+/* Image configurations: what to run by default, and which layers they consist of. */
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
@@ -95,7 +95,7 @@ static int read_keys(const json_t *o, const char *key, char ***ret, struct err *
     return 0;
 }
 
-/* A label whose key has a '=' could not be told from another in "KEY=VALUE": it is left out. */
+/* A label whose key contains a '=' would be ambiguous in "KEY=VALUE", so it is left out. */
 static int read_labels(const json_t *o, char ***ret, struct err *e)
 {
     json_t *set, *v;
@@ -142,7 +142,7 @@ static int read_word(const json_t *o, const char *key, size_t max, char **ret, s
     return *ret ? 0 : err_oom(e);
 }
 
-/* Docker takes a relative directory as one below the root. */
+/* Docker treats a relative directory as one below the root. */
 static int read_workdir(const json_t *o, char **ret, struct err *e)
 {
     AUTO_FREE char *s = NULL;

@@ -1,5 +1,5 @@
-/* OpenSSL prefers that its callers go through providers, which takes a process a millisecond to set up:
- * more than most of our hashes. */
+/* OpenSSL recommends its provider API, which takes a process a millisecond to set up: more than
+ * most of our hashes take. */
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include "image/oci/digest.h"
 
@@ -10,7 +10,8 @@
 #define PREFIX "sha256:"
 enum { PREFIX_LEN = sizeof(PREFIX) - 1, CHUNK = 64 << 10 };
 
-/* Upper-case digits would be a second spelling of the same digest: refused, as elsewhere. */
+/* Upper-case digits would be a second spelling of the same digest, so they are refused, as
+ * elsewhere. */
 static int hex_value(char c)
 {
     if (c >= '0' && c <= '9')

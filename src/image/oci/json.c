@@ -5,7 +5,7 @@
 
 #include "util/cleanup.h"
 
-/* Counts brackets and commas outside of strings, before the parser allocates for each of them. */
+/* Counts brackets and commas outside of strings, before the parser allocates memory for each. */
 static int check_shape(const char *p, size_t n, const char *what, struct err *e)
 {
     size_t depth = 0, values = 0;

@@ -114,7 +114,7 @@ void oci_descriptor_free(struct oci_descriptor *d)
     *d = (struct oci_descriptor){0};
 }
 
-/* Media types appear in messages and records: nothing but what they may consist of. */
+/* Media types appear in messages and records: only valid characters are allowed. */
 static bool type_is_sane(const char *s)
 {
     for (; *s; s++)
@@ -391,7 +391,7 @@ int oci_index_pick(const void *doc, size_t n, const struct oci_platform *want,
         if (!silent && !at->platform.os)
             silent = at;
     }
-    if (!best) /* one that does not say may be it: its configuration tells */
+    if (!best) /* one without a platform may match: its configuration tells */
         best = silent;
     if (!best)
         return none_matches(&x, want, e);

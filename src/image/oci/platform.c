@@ -60,7 +60,7 @@ void oci_platform_text(const struct oci_platform *p, char text[OCI_PLATFORM_TEXT
                    part_text(p->architecture), variant ? "/" : "", variant ? p->variant : "");
 }
 
-/* Splits at '/', lower-cases, checks. The number of parts, or 0. */
+/* Splits at '/', lower-cases, checks. Returns the number of parts, or 0. */
 static size_t split(const char *text, char part[3][PART_MAX + 1])
 {
     size_t n = 0, k = 0;
@@ -114,7 +114,7 @@ int oci_platform_parse(const char *text, struct oci_platform *ret, struct err *e
     return 0;
 }
 
-/* "v8" is 800, "v8.2" 802, nothing is what the architecture began with. 0: not a number. */
+/* "v8" is 800, "v8.2" 802, none is the architecture's first. 0: not a number. */
 static unsigned variant_rank(const char *architecture, const char *v)
 {
     if (!v || !*v) {

@@ -39,7 +39,7 @@ refuse(struct err *e, const char *text, const char *fmt, ...)
 /* Labels of letters, digits and inner hyphens, separated by dots. */
 static bool host_valid(const char *s, size_t n)
 {
-    bool inside = false; /* of a label, with something in it */
+    bool inside = false; /* inside a label that is not empty */
     for (size_t i = 0; i < n; i++) {
         if (ascii_alnum(s[i]))
             inside = true;
@@ -53,7 +53,7 @@ static bool host_valid(const char *s, size_t n)
     return inside;
 }
 
-/* The end of "[...]", or NULL. What is inside is checked when it is connected to. */
+/* The end of "[...]", or NULL. Its content is checked when connecting. */
 static const char *ipv6_end(const char *s, const char *end)
 {
     const char *p = s + 1;
@@ -178,7 +178,7 @@ static bool is_registry(const char *s, size_t n)
            (n == 9 && strncasecmp(s, "localhost", 9) == 0);
 }
 
-/* "alpine" is Docker Hub's; so is "user/app"; anything else begins with its registry. */
+/* "alpine" is on Docker Hub; so is "user/app"; anything else begins with its registry. */
 static int parse_name(const char *text, const char *s, size_t n, struct reference *r, struct err *e)
 {
     const char *slash = memchr(s, '/', n);
@@ -231,7 +231,7 @@ static int parse_digest(const char *text, const char *s, char **ret, struct err 
 
 /* --- the whole ------------------------------------------------------------------------------ */
 
-/* Docker takes 64 hex digits for an image's id. */
+/* Docker takes 64 hex digits as an image's id. */
 static bool is_id(const char *s)
 {
     return strlen(s) == DIGEST_HEX_SIZE - 1 && strspn(s, "0123456789abcdef") == strlen(s);
@@ -329,7 +329,7 @@ char *reference_familiar(const struct reference *r)
         return reference_full(r);
     const char *slash = strchr(r->repository, '/');
     if (slash && is_registry(r->repository, (size_t)(slash - r->repository)))
-        return reference_full(r); /* it would be read as something else */
+        return reference_full(r); /* otherwise, it would be parsed differently */
     size_t official = strlen(HUB_OFFICIAL);
     bool short_name = strncmp(r->repository, HUB_OFFICIAL, official) == 0 &&
                       !strchr(r->repository + official, '/') &&

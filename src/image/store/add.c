@@ -1,4 +1,4 @@
-/* Adding to the image store: layers, their merged metadata, images. */
+/* Adds layers, their merged metadata, and images to the image store. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 /* --- layers --------------------------------------------------------------------------------- */
 
-/* Locks under which one thing of a kind ("layer", "disk") is made. */
+/* Takes the lock under which one thing of a kind ("layer", "disk") is made. */
 static int build_lock(struct cache_build *b, const struct image_store *s, const char *kind,
                       const struct digest *d, struct err *e)
 {
@@ -76,7 +76,7 @@ int image_store_add_layer(struct image_store *s, const struct layer_want *want, 
     return r;
 }
 
-/* Nobody else makes this one: any name will do for its lock. */
+/* No other process makes this one: any name will do for its lock. */
 int image_store_make_layer(struct image_store *s, const struct layer_want *want, struct stream *in,
                            struct image_layer *ret, struct err *e)
 {
@@ -209,7 +209,7 @@ static int check_documents(const struct oci_manifest *m, const struct oci_config
     return 0;
 }
 
-/* The record's layers: what the manifest says of the blobs, and what is stored. */
+/* Fills in the record's layers: what the manifest says about the blobs, and what is stored. */
 static int fill_layers(struct image_store *s, const struct oci_manifest *m,
                        const struct oci_config *c, struct record *r, struct err *e)
 {
@@ -233,7 +233,7 @@ static int fill_layers(struct image_store *s, const struct oci_manifest *m,
     return 0;
 }
 
-/* Bottom up, so that an image that is there is whole. */
+/* Bottom up, so that an existing image is always complete. */
 static int store_image(struct image_store *s, const struct oci_manifest *m,
                        const struct oci_config *c, const struct digest *image, struct record *r,
                        struct err *e)

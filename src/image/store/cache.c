@@ -85,7 +85,8 @@ int cache_open_image(const struct cache *c, const char *hex)
     AUTO_CLOSE int fd = openat(c->images_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return -errno;
-    /* Images appear whole, by rename; one that is not was cut by something else, and is made again. */
+    /* Images appear by rename, complete; an incomplete one was truncated by something else, and is
+     * made again. */
     if (cache_check_image(fd, 0, &size) < 0)
         return -ENOENT;
     return steal_fd(&fd);
@@ -145,7 +146,7 @@ void cache_settle(int64_t newest_ctime_ns)
     int64_t age = (int64_t)realtime_ns() - newest_ctime_ns;
     if (age >= CACHE_SETTLE_NS)
         return;
-    /* A time stamp from the future is some other clock's: waiting for it proves nothing. */
+    /* A time stamp in the future comes from another clock: waiting for it proves nothing. */
     struct timespec t = {.tv_nsec = age > 0 ? CACHE_SETTLE_NS - age : CACHE_SETTLE_NS};
     while (nanosleep(&t, &t) < 0 && errno == EINTR)
         continue;

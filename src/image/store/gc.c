@@ -1,7 +1,7 @@
-/* Removing images: everything that no reference and no sandbox leads to.
+/* Removes images: everything to which no reference and no sandbox leads.
  *
- * Under the exclusive lock nothing is being added, or about to be used without a spec that names
- * it. Names are removed before what they lead to, so that being killed here leaves only garbage.
+ * Under the exclusive lock, nothing is being added, or about to be used without a spec that names
+ * it. Names are removed before what they lead to, so that an interruption leaves only garbage.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +36,7 @@ struct gc {
     struct image_collected done;
     struct strlist used; /* digests of sandboxes' images */
     struct names records, singles, disks, layers, docs;
-    const struct names *keep; /* in the directory at hand */
+    const struct names *keep; /* in the current directory */
 };
 
 static void names_free(struct names *k)
@@ -122,7 +122,7 @@ static int keep_used(struct gc *g)
     return r;
 }
 
-/* A reference stays, and its image with it, unless unused ones are to go. */
+/* Keeps a reference, and its image, unless unused ones are to be removed. */
 static int visit_ref(struct gc *g, int dirfd, const char *name)
 {
     AUTO_FREE char *reference = NULL;
@@ -242,7 +242,7 @@ static int sweep(struct gc *g)
                 {s->layers_fd, visit_part, &g->layers},
                 {s->partial_fd, visit_partial, NULL},
                 {s->cache.index_fd, visit_index, NULL},
-                {s->cache.tmp_fd, drop, NULL}}; /* nobody is building anything */
+                {s->cache.tmp_fd, drop, NULL}}; /* nothing is being built */
     for (size_t i = 0; r == 0 && i < ARRAY_LEN(rest); i++) {
         g->keep = rest[i].keep;
         if (rest[i].keep)
@@ -254,7 +254,7 @@ static int sweep(struct gc *g)
 
 /* --- the lock ------------------------------------------------------------------------------- */
 
-/* Others may hold the lock for as long as a download takes: the wait is limited. */
+/* Others may hold the lock for as long as a download takes, so the wait is limited. */
 static int lock_out(struct image_store *s, bool wait, struct err *e)
 {
     int r = store_flock(s->gc_fd, LOCK_EX | LOCK_NB);

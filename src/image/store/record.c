@@ -11,7 +11,7 @@
 
 enum {
     RECORD_VERSION = 1,
-    REF_SPELLING_MAX = REFERENCE_MAX + 64, /* what was left out is spelled out */
+    REF_SPELLING_MAX = REFERENCE_MAX + 64, /* omitted parts are spelled out */
 };
 
 void record_json_name(const struct digest *d, char name[RECORD_NAME_SIZE])
@@ -48,7 +48,7 @@ static json_t *layer_json(const struct image_layer *l)
     json_t *j = json_pack("{s:o, s:o, s:I, s:I}", "diff_id", digest_json(&l->diff_id), "blob",
                           digest_json(&l->blob), "blob_size", (json_int_t)l->blob_size,
                           "erofs_size", (json_int_t)l->erofs_size);
-    /* One that is not UTF-8 is dropped: nothing depends on it. */
+    /* Dropped if it is not UTF-8: nothing depends on it. */
     if (j && l->media_type)
         (void)json_object_set_new(j, "media_type", json_string(l->media_type));
     return j;
@@ -198,7 +198,7 @@ int ref_parse(const char *name, const char *file, size_t len, char **ret_referen
     if (!text || strlen(text) > REF_SPELLING_MAX || !get_digest(j, "image", &d))
         return -ENOENT;
     ref_name(text, expected);
-    if (strcmp(expected, name) != 0) /* a file of another name is not that reference's */
+    if (strcmp(expected, name) != 0) /* a file with another name is not that reference's */
         return -ENOENT;
     char *copy = strdup(text);
     if (!copy)

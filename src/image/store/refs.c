@@ -86,7 +86,7 @@ static int load_documents(struct image_store *s, const struct record *rec, struc
     return r < 0 || ret->parsed.n_diff_ids != rec->n_layers ? -ENOENT : 0;
 }
 
-/* -errno; -ENOENT when the image is not there, or not whole. */
+/* -errno; -ENOENT if the image is missing or incomplete. */
 static int load_image(struct image_store *s, const struct digest *image, struct image_record *ret)
 {
     AUTO_RECORD struct record rec = {0};
@@ -119,7 +119,7 @@ int image_store_get(struct image_store *s, const struct digest *image, struct im
     return r < 0 ? err_sys(e, -r, "cannot read image %s", text) : 0;
 }
 
-/* The image that a reference means, by name first: a digest may be that of an index. */
+/* Finds the image that a reference means, first by name: a digest may be an index's. */
 static int find_image(struct image_store *s, const struct reference *ref, const char *spelling,
                       struct image_record *ret)
 {
@@ -173,7 +173,7 @@ static int by_reference(const void *a, const void *b)
     return strcmp(x->reference, y->reference);
 }
 
-/* A damaged one is left out. */
+/* Damaged ones are left out. */
 static int list_one(struct image_store *s, const char *name, struct image_list *l)
 {
     if (ARRAY_RESIZE(l->v, l->n + 1) < 0)

@@ -1,7 +1,7 @@
-/* Templates are kept packed: the few blocks of a fresh file system that are not zero, behind a list
- * of where they go. Compared with cloning a sparse file this needs no support from the host's file
- * system, one read instead of a search for data and holes, and is as fast as a reflink: 4 GiB of
- * ext4 are 76 KiB in eleven places.
+/* Templates are stored packed: the few nonzero blocks of a fresh file system, after a list of their
+ * offsets. Compared with cloning a sparse file, this needs no support from the host's file system,
+ * takes one read instead of a search for data and holes, and is as fast as a reflink: 4 GiB of ext4
+ * are 76 KiB in eleven places.
  */
 #include "image/store/upper.h"
 
@@ -25,13 +25,13 @@
 enum {
     BLOCK = 4096,
     SEGS_MAX = 4096,
-    JOURNAL_SMALL_MIB = 4, /* the least that ext4 takes */
+    JOURNAL_SMALL_MIB = 4, /* the minimum for ext4 */
     JOURNAL_MIB = 16,      /* from this size of file system on: */
     NAME_BYTES = 128,
 };
 #define JOURNAL_FROM (1ULL << 30)
-#define ROOM_MIN (4ULL << 20)   /* less than this is why mke2fs failed */
-#define PACK_MAX (256ULL << 20) /* sanity: 8 TiB need some 4 MiB */
+#define ROOM_MIN (4ULL << 20)   /* with less, this is why mke2fs failed */
+#define PACK_MAX (256ULL << 20) /* sanity check: 8 TiB need about 4 MiB */
 
 /* Part of the template's name: change it when the options of mke2fs change. */
 #define UPPER_VERSION 2
@@ -62,10 +62,11 @@ const char *upper_mke2fs(void)
 
 #define MKE2FS_EXTENDED "lazy_itable_init=0,nodiscard,packed_meta_blocks=1,root_owner=0:0"
 
-/* Every feature is named, and the system's mke2fs.conf not read: a template is the same everywhere.
- * No reserved descriptors or discard; tables that are zero anyway are not written; all metadata at
- * the front but few backups: so there is little to copy, in few places. Descriptors are where a
- * kernel can add more of them (meta_bg), and without sparse_super2 it grows what is mounted. */
+/* Every feature is named, and the system's mke2fs.conf is not read, so that a template is the same
+ * everywhere. No reserved descriptors or discard; tables that are zero anyway are not written; all
+ * metadata is at the front except a few backups, so that there is little to copy, in few places.
+ * Descriptors are where a kernel can add more of them (meta_bg), and without sparse_super2, a
+ * kernel can grow a mounted file system. */
 static int run_mke2fs(int fd, uint64_t size, const char *extended, struct err *e)
 {
     static const char features[] =
@@ -105,13 +106,14 @@ static int run_mke2fs(int fd, uint64_t size, const char *extended, struct err *e
         return err_sys(e, -status, "cannot wait for mke2fs");
     if (status == 0)
         return 0;
-    struct statvfs fs; /* mke2fs writes little, and cannot tell us why it could not */
+    struct statvfs fs; /* mke2fs writes little, and cannot tell us why it failed */
     if (fstatvfs(fd, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < ROOM_MIN)
         return err_sys(e, ENOSPC, "cannot create a file system of %" PRIu64 " MiB", size >> 20);
     return err_set(e, EIO, "mke2fs failed to create a file system of %" PRIu64 " MiB", size >> 20);
 }
 
-/* Releases before 1.47 cannot be told that the file is zero, and write that themselves, as holes. */
+/* Releases before 1.47 cannot be told that the file is zero, and write the zeros themselves, as
+ * holes. */
 static int make_ext4(int fd, uint64_t size, struct err *e)
 {
     int r = run_mke2fs(fd, size, MKE2FS_EXTENDED ",assume_storage_prezeroed=1", e);
@@ -153,7 +155,7 @@ static int pack_block(struct pack *p, uint64_t offset, const uint8_t *block)
     return 0;
 }
 
-/* Collects the blocks of a sparse file that hold anything. */
+/* Collects the blocks of a sparse file that contain data. */
 static int pack_file(struct pack *p, int fd, uint64_t size)
 {
     uint8_t block[BLOCK];
@@ -232,7 +234,7 @@ static int make_template(int dirfd, const char *name, uint64_t size, struct err 
 
 /* ---- using it ---- */
 
-/* Reads and checks a whole template; -ENOENT when there is none or it is not sound. */
+/* Reads and checks a whole template; -ENOENT if there is none or it is damaged. */
 static int read_template(int dirfd, const char *name, uint64_t size, uint8_t **ret)
 {
     AUTO_CLOSE int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -299,7 +301,7 @@ static int check_size(uint64_t *size, struct err *e)
     return 0;
 }
 
-/* The template, made when missing. */
+/* Gets the template, making it if missing. */
 static int get_template(int cache_dirfd, uint64_t size, uint8_t **ret, struct err *e)
 {
     AUTO_CLOSE int dirfd = cache_subdir(cache_dirfd, "upper");
@@ -324,7 +326,7 @@ static int get_template(int cache_dirfd, uint64_t size, uint8_t **ret, struct er
     return r;
 }
 
-/* An invisible file where the host can make one; *temp says which name to rename otherwise. */
+/* Creates an unnamed file if the host supports it; otherwise, *temp is the name to rename. */
 static int open_new(int dirfd, const char *name, char *temp, size_t temp_size)
 {
     temp[0] = '\0';
@@ -373,8 +375,8 @@ int upper_create(int cache_dirfd, int dest_dirfd, const char *name, uint64_t siz
 
 /* ---- growing it ---- */
 
-/* Whether the guest's kernel can grow it. The guest may have written anything there: one number at
- * a fixed place is read, and a false one harms only the guest. */
+/* Whether the guest's kernel can grow it. The guest may have written anything there: only one
+ * number at a fixed offset is read, and a false one only harms the guest. */
 static bool can_grow(int fd)
 {
     enum { COMPAT_AT = 1024 + 0x5c, SPARSE_SUPER2 = 0x200 };

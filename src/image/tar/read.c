@@ -12,7 +12,7 @@
 
 enum {
     STREAM_READ = 64 << 10,
-    FILE_READ = 4 << 10, /* content is skipped unread, so little more than headers is needed */
+    FILE_READ = 4 << 10, /* content is skipped unread, so little more than headers is read */
     EXTENDED_MAX = 64 << 10,
 };
 
@@ -26,7 +26,7 @@ enum {
     PAX_GLOBAL = PAX_MTIME | PAX_UID | PAX_GID, /* what a global header may set */
 };
 
-/* What extended headers say. */
+/* The contents of extended headers. */
 struct pax {
     uint32_t set, cleared; /* cleared: by an empty value */
     uint64_t size, uid, gid;
@@ -130,7 +130,7 @@ static int skip(struct tar_reader *r, uint64_t n)
     }
 }
 
-/* A program that writes the archive to us should not be killed while it writes its end. */
+/* A program that writes the archive to us should not be killed while writing its end. */
 static int drain(struct tar_reader *r)
 {
     int k = 0;
@@ -356,7 +356,7 @@ static int read_path(struct tar_reader *r, const struct tar_header *h, struct ta
     return 0;
 }
 
-/* The extended headers that have a say about `bit`; NULL: the entry's header has. */
+/* The extended headers that determine `bit`; NULL: the entry's header does. */
 static const struct pax *pax_of(const struct tar_reader *r, uint32_t bit)
 {
     if ((r->next.set | r->next.cleared) & bit)
@@ -381,7 +381,7 @@ static int read_attributes(struct tar_reader *r, const struct tar_header *h, str
     return 0;
 }
 
-/* 1: there is an entry in *ret; 0: it was none that the caller would want. */
+/* 1: there is an entry in *ret; 0: it was an entry that the caller does not want. */
 static int read_item(struct tar_reader *r, const struct tar_header *h, struct tar_item *ret)
 {
     struct tar_item item = {.type = h->type == '\0' || h->type == '7' ? '0' : h->type,

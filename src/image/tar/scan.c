@@ -77,7 +77,7 @@ int tar_scan(int fd, struct tar_members *ret, struct err *e)
 
 /* ---- finding ---- */
 
-/* Where a symlink in `from` leads, as a name of the archive; false when it leads out. */
+/* The target of a symlink in `from`, as a name in the archive; false if it leads out. */
 static bool resolve_link(const char *from, const char *link, char out[TAR_NAME_MAX])
 {
     const char *slash = strrchr(from, '/');
@@ -118,7 +118,7 @@ const struct tar_member *tar_find(const struct tar_members *m, const char *name)
         const struct tar_member *found = bsearch(&key, m->v, m->n, sizeof(*m->v), by_name);
         if (!found || found->kind == TAR_FILE)
             return found;
-        /* A hard link's target is a name of the archive, a symlink's is relative to it. */
+        /* A hard link's target is a name in the archive, a symlink's is relative to the link. */
         bool hard = found->kind == TAR_HARDLINK;
         if (!resolve_link(hard ? "" : at, found->link, next))
             return NULL;
