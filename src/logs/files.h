@@ -1,13 +1,13 @@
-/* Reads a log and its rotated files as one stream of entries: forwards, from any place, and across
- * rotations while the monitor writes; backwards, to find where the last few entries begin without
+/* Reads a log and its rotated files as one stream of entries: forward, from any place, and across
+ * rotations while the monitor writes; backward, to find where the last few entries begin without
  * reading what comes before.
  *
  * Invariants
- *   1. Files are opened newest first, and one seen twice is taken once: a rotation in between
- *      neither hides nor repeats a file that was there when we began.
- *   2. A file is left for the next one only when its end was read after it had been rotated: it no
+ *   1. Files are opened newest first, and duplicates are dropped: a rotation in between
+ *      neither hides nor repeats a file that existed when we began.
+ *   2. A file is left for the next one only once its end was read after its rotation: it no
  *      longer grows then.
- *   3. What does not parse is skipped, wherever it is; no line longer than LOG_LINE_MAX is held.
+ *   3. What does not parse is skipped, wherever it is; no line longer than LOG_LINE_MAX is kept.
  */
 #pragma once
 
@@ -38,9 +38,9 @@ struct log_stream {
     int n_files;
 
     /* forwards */
-    struct log_place at; /* where to read on */
+    struct log_place at; /* where to continue reading */
     struct buf buf;      /* read, not parsed yet */
-    bool too_long;       /* inside a line that is: skip to its end */
+    bool too_long;       /* inside a line that is too long: skip to its end */
     struct log_entry entry;
     struct log_place entry_at; /* where its line begins */
 
@@ -52,13 +52,13 @@ struct log_stream {
     size_t window_len, window_cap;
 };
 
-/* Files last written before since_ns are left out. A log without files is empty. */
+/* Omits files last written before since_ns. A log without files is empty. */
 int log_stream_open(struct log_stream *s, int dirfd, const char *name, uint64_t since_ns);
 void log_stream_close(struct log_stream *s);
 
 /* 1: s->entry is the next entry; 0: no more for now; -errno. */
 int log_stream_next(struct log_stream *s);
-/* 1: s->entry is the entry before the one this returned last (at first: the last of all), at
+/* 1: s->entry is the entry before the previously returned one (at first: the very last), at
  * s->entry_at; 0: no more; -errno. */
 int log_stream_prev(struct log_stream *s);
 void log_stream_drop(struct log_stream *s); /* releases s->entry */

@@ -7,12 +7,12 @@
  * t   UTC, nanoseconds
  * s   stdout, stderr, output (what a tty session wrote), system
  * d   the bytes. As text when they are UTF-8 without a NUL; as base64, with "e":"b64" in the
- *     object, otherwise. A line of output may be spread over several entries, and an entry may hold
+ *     object, otherwise. A line of output may be split over several entries, and an entry may hold
  *     many lines. A system entry is one line without a newline
- * id  the exec; absent when there is none
+ * id  the exec; absent if there is none
  *
- * A file is rotated (NAME -> NAME.1 -> NAME.2) before it would exceed LOG_FILE_MAX. Files are
- * only appended to. A line may be cut short by a crash: readers skip what does not parse.
+ * A file is rotated (NAME -> NAME.1 -> NAME.2) before it would exceed LOG_FILE_MAX. Files are only
+ * appended to. A crash may truncate a line: readers skip what does not parse.
  */
 #pragma once
 

@@ -16,22 +16,22 @@ struct log_entry {
     uint32_t id;         /* 0 = none */
     const uint8_t *data; /* the bytes as the command wrote them, and a NUL */
     size_t len;
-    char t[LOG_TIME_LEN]; /* the time as it stands in the file */
+    char t[LOG_TIME_LEN]; /* the time as written in the file */
 
     json_t *json;     /* the line; owns `data`, unless */
     uint8_t *decoded; /* that was base64 */
 };
 
-/* -EINVAL for anything that is not a whole line of a log, such as one cut short by a crash. On
+/* -EINVAL for anything that is not a whole line of a log, such as one truncated by a crash. On
  * success the entry is released with log_entry_free. */
 int log_line_parse(const char *line, size_t n, struct log_entry *ret);
 /* The same for logs of other objects with a "t"; their other members are in `json`. */
 int log_record_parse(const char *line, size_t n, struct log_entry *ret);
 typedef int (*log_parse_fn)(const char *line, size_t n, struct log_entry *ret);
-void log_entry_free(struct log_entry *e); /* and an entry that is all zero */
+void log_entry_free(struct log_entry *e); /* also an entry that is all zeros */
 
-/* The entry as `logs --json` shows it, without newline, to be freed; NULL when memory is short.
- * ascii: without anything that a terminal might obey. */
+/* The entry as `logs --json` shows it, without newline, to be freed; NULL if memory is short.
+ * ascii: without anything that a terminal might interpret. */
 char *log_entry_json(const struct log_entry *e, bool ascii);
 
 /* 2026-01-02T03:04:05.678Z or +02:00 for Z. -EINVAL; -ERANGE before 1970 or after 2500. */

@@ -32,10 +32,10 @@ struct lines {
     struct sink *out, *err;
     const regex_t *grep; /* NULL = all lines */
     bool timestamps, show_id;
-    bool color_sessions; /* each session in its own color, where colors are wanted */
+    bool color_sessions; /* each session in its own color, if colors are wanted */
 
     struct open_line open[LINES_OPEN_MAX];
-    unsigned next_open; /* the slot to take when none is free */
+    unsigned next_open; /* the slot to reuse when none is free */
 
     bool keeping;     /* no line is printed: the last kept.max are kept */
     struct ring kept; /* struct kept_line */
@@ -45,7 +45,7 @@ void lines_init(struct lines *l, struct sink *out, struct sink *err);
 void lines_free(struct lines *l);
 /* Adds the entry's bytes. Each returns 0 or -errno (of printing, or -ENOMEM). */
 int lines_add(struct lines *l, const struct log_entry *e);
-/* Prints what was kept; from now on lines are printed as they come. */
+/* Prints what was kept; from now on, lines are printed as they come. */
 int lines_show_kept(struct lines *l);
-/* Nothing more will come: ends unfinished lines. */
+/* No more will come: ends unfinished lines. */
 int lines_end(struct lines *l);

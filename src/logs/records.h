@@ -1,7 +1,7 @@
-/* Logs of records (JSON objects, one a line, with their time in "t"), shown in the order of time:
- * one log or many merged, from a point in time, only the last few, or followed.
+/* Logs of records (JSON objects, one per line, with their time in "t"), shown in chronological
+ * order: one log or several merged, from a point in time, only the last few, or followed.
  *
- * How a record is shown is the caller's business: `render` makes a line of it, or nothing.
+ * How a record is shown is up to the caller: `render` turns it into a line, or nothing.
  */
 #pragma once
 
@@ -16,17 +16,17 @@ struct record_source {
     struct log_stream stream;
     int dirfd; /* owned */
     char *label;
-    bool unordered;   /* its records may not be in the order of time: what is there at first is read
-                       * as a whole, and sorted */
-    bool has;         /* stream.entry is its next one */
-    bool gone;        /* to be dropped when all of it is read */
+    bool unordered;   /* its records may not be in chronological order: the existing ones are read
+                       * completely, and sorted */
+    bool has;         /* stream.entry is its next record */
+    bool gone;        /* to be dropped once all of it is read */
     uint64_t last_ns; /* time of the last record that was shown */
 };
 
 /* A line that was rendered before its turn. */
 struct record_line {
     uint64_t t_ns;
-    size_t nth; /* keeps the order of those of the same time */
+    size_t nth; /* keeps the order of those with the same time */
     char *text;
 };
 
@@ -39,8 +39,8 @@ struct records {
     /* Appends a line to `out` (1), or not (0), or -errno. */
     int (*render)(void *ctx, const struct record_source *from, const struct log_entry *e,
                   struct buf *out);
-    /* With `follow`, before each look: may add sources and mark others as gone; false: this look
-     * is the last. */
+    /* With `follow`, called before each check: may add sources and mark others as gone; false: this
+     * check is the last. */
     bool (*more)(void *ctx, struct records *r);
     void *ctx;
 
@@ -54,11 +54,11 @@ struct records {
 };
 
 /* A record as one line of JSON, with sorted keys; `ascii`: without anything that a terminal might
- * obey. Takes j; NULL is -ENOMEM. */
+ * interpret. Takes j; NULL is -ENOMEM. */
 int record_json(json_t *j, bool ascii, struct buf *out);
 
-/* Takes dirfd, on failure, too. label may be NULL. */
+/* Takes dirfd, also on failure. label may be NULL. */
 int records_add(struct records *r, int dirfd, const char *name, const char *label);
-/* To standard output. -EPIPE when its reader has gone. */
+/* To standard output. -EPIPE if its reader has gone. */
 int records_show(struct records *r);
 void records_free(struct records *r);

@@ -9,7 +9,7 @@ struct ring {
     size_t n, cap, first; /* first: the oldest, once there are max of them */
 };
 
-/* Takes p; the oldest one is freed when there are too many. -ENOMEM frees p. */
+/* Takes p; the oldest one is freed if there are too many. -ENOMEM frees p. */
 int ring_push(struct ring *r, void *p);
 void *ring_at(const struct ring *r, size_t i); /* 0 = the oldest */
-void ring_free(struct ring *r);                /* and all that it keeps; it is empty afterwards */
+void ring_free(struct ring *r);                /* and everything in it; it is empty afterwards */
