@@ -1,5 +1,5 @@
-/* A background job: a forked process with captured output, which the server does not block on and
- * can end at any moment.
+/* A background job: a forked process with captured output, which the server does not wait for and
+ * can end at any time.
  *
  * The process is msb itself, without an exec: it runs a function, mostly the command line's. When
  * it is killed, the command that it runs in a sandbox ends with its connection. */
@@ -14,7 +14,7 @@
 struct capture {
     struct loop_src src;
     struct buf kept;
-    uint64_t total; /* bytes received; those beyond the limit are not kept */
+    uint64_t total; /* bytes received; those beyond the limit are dropped */
     struct job *job;
 };
 

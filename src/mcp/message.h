@@ -1,4 +1,4 @@
-/* JSON-RPC 2.0 as MCP uses it: one message a line, requests and notifications in, results, errors
+/* JSON-RPC 2.0 as MCP uses it: one message per line, requests and notifications in, results, errors
  * and notifications out. The input is untrusted. */
 #pragma once
 
@@ -26,7 +26,7 @@ struct mcp_message {
 };
 
 /* 0, or an enum mcp_error with *why set; m->id is set even then if it could be read. Free it
- * (mcp_message_free) in any case. A response, which we never ask for, is 0 with no method. */
+ * (mcp_message_free) in any case. For a response, which we never ask for: 0, with no method. */
 int mcp_message_parse(const char *text, size_t n, struct mcp_message *m, const char **why);
 void mcp_message_free(struct mcp_message *m);
 
@@ -35,5 +35,5 @@ json_t *mcp_result(const json_t *id, json_t *result);                          /
 json_t *mcp_error(const json_t *id, int code, const char *text, json_t *data); /* takes data */
 json_t *mcp_notification(const char *method, json_t *params);                  /* takes params */
 
-/* Untrusted text as a JSON string: what is not UTF-8 becomes U+FFFD. */
+/* Untrusted text as a JSON string: anything that is not UTF-8 becomes U+FFFD. */
 json_t *mcp_text(const void *p, size_t n);

@@ -7,6 +7,6 @@
 #include <jansson.h>
 
 /* Checks the arguments, removes those that are null, and adds the defaults of missing ones. Unknown
- * arguments are refused. Strings must not hold a NUL, except in the argument `raw` (may be NULL).
- * -EINVAL with a sentence that names the argument. */
+ * arguments are refused. Strings must not contain a NUL, except in the argument `raw` (may be
+ * NULL). -EINVAL with a sentence that names the argument. */
 int schema_apply(const json_t *schema, json_t *args, const char *raw, struct err *e);

@@ -3,11 +3,12 @@
  * Supports the revision of 2026-07-28, in which each request is self-contained (server/discover),
  * and earlier ones, which begin with `initialize`. Offers tools and nothing else.
  *
- * The client is a program that does what a language model says, so it is trusted with sandboxes
- * and not with the host: it sees only sandboxes that were created through here (MCP_LABEL), unless
- * told otherwise; what a sandbox may do (network, mounts, limits) is decided by the user who starts
- * the server, by options that go into every `create`; no tool takes a path of the host. How much of
- * the host it may use, and which registries it can make msb talk to, is limited (limits.h).
+ * The client is a program that does what a language model says, so it is trusted with sandboxes but
+ * not with the host: it sees only sandboxes that were created through this server (MCP_LABEL),
+ * unless configured otherwise; what a sandbox may do (network, mounts, limits) is decided by the
+ * user who starts the server, with options that apply to every `create`; no tool takes a host path.
+ * How much of the host it may use, and which registries it can make msb contact, is limited
+ * (limits.h).
  *
  * One thread. Each call that takes time is a separate process (job.h), so calls run in parallel,
  * and a canceled one ends at once.
@@ -23,7 +24,7 @@
 
 enum {
     MCP_CALLS_MAX = 64,
-    MCP_SANDBOXES_MAX = 1000, /* the most that --max-sandboxes may be */
+    MCP_SANDBOXES_MAX = 1000, /* the largest value of --max-sandboxes */
     MCP_OUTPUT_DEFAULT = 64 * 1024,
     MCP_OUTPUT_MAX = 1 << 20,
     MCP_FILE_MAX = 4 << 20, /* read_file, write_file */
@@ -40,14 +41,14 @@ struct mcp_config {
     int (*msb)(int argc, char **argv); /* the command line, to be run in a child */
     const struct store *store;
     const char *image;          /* the default of `create` */
-    const char *const *options; /* for each `create`; NULL ends them */
+    const char *const *options; /* for each `create`; NULL-terminated */
     size_t n_options;
     const struct strlist *registries; /* from which the client may have images pulled */
     struct mcp_share most;            /* all sandboxes of this server together */
-    struct mcp_share each;            /* a sandbox for which the client asks nothing else */
-    uint64_t lifetime_ms;             /* a sandbox is stopped so long after its start; 0 = never */
+    struct mcp_share each;            /* a sandbox for which the client asks for nothing else */
+    uint64_t lifetime_ms;             /* how long after its start a sandbox is stopped; 0 = never */
     uint64_t id;                      /* of this server: a label of the sandboxes it creates */
-    bool all;                         /* all sandboxes, not only those created through here */
+    bool all;                         /* all sandboxes, not only those created by this server */
     bool keep;                        /* do not remove them at the end */
 };
 

@@ -1,4 +1,4 @@
-/* The tools: tools.json describes them and their arguments; here is what a call runs. */
+/* The tools: tools.json describes them and their arguments; this is what a call runs. */
 #pragma once
 
 #include "mcp/job.h"
@@ -29,21 +29,21 @@ struct tool_run {
 
 struct tool {
     const char *name;
-    /* Says what to run; the arguments are checked already (schema.h). A failure is reported to the
+    /* Says what to run; the arguments have been checked (schema.h). A failure is reported to the
      * model. */
     int (*start)(const struct mcp_config *c, const json_t *args, struct tool_run *run,
                  struct err *e);
     /* Makes the structured result; NULL with *e set: it failed. */
     json_t *(*finish)(const struct tool_run *run, const json_t *args, const struct job *j, int code,
                       struct err *e);
-    const char *raw; /* the argument that may hold any character, NUL included; NULL = none */
-    bool any_code;   /* an exit code other than 0 is a result as well */
+    const char *raw; /* the argument that may contain any character, NUL included; NULL = none */
+    bool any_code;   /* a nonzero exit code is also a result */
 };
 
 const struct tool *tool_find(const char *name);
 /* The content of tools.json, which tools/list returns; NULL when out of memory. Not owned. */
 json_t *tools_described(void);
-/* Checks the arguments, adds defaults to them, and says what to run: run->config is set before. */
+/* Checks the arguments, adds defaults, and says what to run; run->config must be set. */
 int tool_start(const struct tool *t, json_t *args, struct tool_run *run, struct err *e);
 json_t *tool_finish(const struct tool *t, const json_t *args, const struct tool_run *run,
                     const struct job *j, int code, struct err *e);
