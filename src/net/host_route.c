@@ -74,7 +74,7 @@ static int look_up(struct route *r, const struct net_addr *a)
     for (unsigned i = 0; i < STRAY_MAX; i++) {
         ssize_t n = recv(r->fd, answer, sizeof(answer), MSG_DONTWAIT);
         if (n < 0)
-            return errno == EAGAIN ? -EBADMSG : -errno; /* it always answers in time */
+            return errno == EAGAIN ? -EBADMSG : -errno; /* it would have answered by now */
         k = route_read(answer, (size_t)n, r->seq);
         if (k != -EAGAIN)
             return k;
