@@ -41,11 +41,11 @@ struct file_attr {
 };
 
 /* The fields of FILE_ENTRY, and of a FILE_OK with attributes. -EPROTO: a field has the wrong size,
- * holds a NUL, or is not a valid name. */
+ * contains a NUL, or is not a valid name. */
 int file_attr_parse(struct file_attr *a, const struct proto_frame *f);
 /* Puts the fields in a->has. */
 void file_attr_put(struct proto_writer *w, const struct file_attr *a);
-/* Takes mode, size, mtime, uid and gid from st. */
+/* Copies mode, size, mtime, uid and gid from st. */
 void file_attr_of(struct file_attr *a, const struct stat *st);
 
 /* A time in F_FILE_MTIME or F_FILE_ATIME; before 1970 it is negative. */

@@ -28,13 +28,13 @@
  *                 client: HELLO EXEC    agent: STARTED | FAIL
  *                 client: STDIN* STDIN_EOF SIGNAL* RESIZE* [DETACH]
  *                 agent: STDOUT* STDERR* STDIN_ACK* EXIT    monitor: FAIL (OUTPUT)
- *             Another client may take up a session that was left: HELLO ATTACH, and the monitor
+ *             Another client may attach to a detached session: HELLO ATTACH, and the monitor
  *             answers STARTED or FAIL; what follows is as above, from where the output is then.
- *             Acknowledgements of what the client before it sent may come first.
+ *             Acknowledgements of what the previous client sent may come first.
  *             A client sends at most PROTO_STDIN_WINDOW bytes of STDIN beyond what STDIN_ACK has
  *             acknowledged, so that a SIGNAL never waits behind unread input. A session stream
  *             that ends without DETACH kills the process group with SIGKILL, unless the session
- *             is in the background: begun with F_BACKGROUND, or left once.
+ *             is in the background: begun with F_BACKGROUND, or detached before.
  *   files     as a session, with FILES in place of EXEC; see "Files" below
  *   request   client -> monitor (agent.sock): HELLO, then PING, TOUCH, STOP, INFO, WAIT, NET_*,
  *             PORT_* or SECRETS, one answer
@@ -43,7 +43,7 @@
  * Containers  client: HELLO CONTAINER, with F_NAME (of a TREE that is its root) and fields of CONFIG:
  *             F_HOSTNAME (absent: the pod's), F_MOUNT without shares and disks, F_MASK, F_FIXED,
  *             F_SYSCTL, F_CAPABILITIES, F_NO_NEW_PRIVS, F_OPTIONS; F_LIMIT, F_PIDS_OF. A container is
- *             an agent of its own, in its own mount and cgroup namespaces, and in a pid namespace of
+ *             a separate agent, in its own mount and cgroup namespaces, and in a pid namespace of
  *             its own or that of another one. It serves sessions like the first: IN says which. It
  *             ends, with all its processes, when this stream does, by SIGNAL, or with the container
  *             whose pid namespace it is in; EXIT says that it has ended, and that what it wrote is on
@@ -51,8 +51,8 @@
  *
  * Files       client: HELLO FILES, then any number of FILE_OP, each followed by its data. The agent
  *             answers them in order, each with its data and then one FILE_OK or FILE_ERR; the
- *             stream can be used again after either. FILE_OPs may be sent ahead; the client then
- *             has to read answers meanwhile. FAIL (user, directory, state) answers FILES and ends
+ *             stream can be reused after either. FILE_OPs may be sent ahead; the client then
+ *             has to read replies meanwhile. FAIL (user, directory, state) answers FILES and ends
  *             the stream; a FILES that is accepted is not answered. There are no windows: the
  *             streams' own back-pressure is enough, since closing is the way to cancel. Operations
  *             that were not answered by then may be done, half done or not done.
@@ -157,24 +157,23 @@ enum proto_type {
     PROTO_STDIN_ACK = 20, /* F_BYTES: how many more STDIN bytes the command was given */
     PROTO_STDOUT = 21,    /* raw; the only output stream of a pty */
     PROTO_STDERR = 22,    /* raw */
-    PROTO_SIGNAL = 23,    /* F_SIGNAL: to the process group; F_ALONE: to its main process only */
+    PROTO_SIGNAL = 23,    /* F_SIGNAL: to the process group; F_ALONE: only to its main process */
     PROTO_RESIZE = 24,    /* F_ROWS, F_COLS */
     PROTO_EXIT = 25,      /* F_CODE or F_SIGNAL; F_TIMED_OUT when the time limit killed it; F_OOM */
-    PROTO_DETACH = 26,    /* client to monitor: the client leaves, the process goes on */
+    PROTO_DETACH = 26,    /* client to monitor: the client leaves, the process keeps running */
     PROTO_ATTACH = 27,    /* client to monitor: F_SESSION, in place of EXEC */
     PROTO_CONTAINER = 28, /* in place of EXEC: see "Containers". STARTED has F_CONTAINER */
     /* request */
-    PROTO_TOUCH =
-        32,          /* restart the idle timer. F_TIMEOUT_MS: the sandbox stops so long from now, in
-                         place of its max-duration; until its next start */
-    PROTO_STOP = 33, /* F_GRACE_MS; 0 = kill at once. Answered when the stop has begun */
+    PROTO_TOUCH = 32, /* restart the idle timer. F_TIMEOUT_MS: the sandbox stops this long from now,
+                      * in place of its max-duration; until its next start */
+    PROTO_STOP = 33,  /* F_GRACE_MS; 0 = kill at once. Answered when the stop has begun */
     PROTO_OK = 34,
     PROTO_INFO = 35, /* answered by OK: F_SESSIONS, F_TEXT (counters as JSON) */
     PROTO_WAIT = 36, /* F_SESSION, in the background; answered by OK when it ends: F_CODE, if its
-                        end is known. Without F_SESSION: never, the stream ends with the sandbox;
-                        with F_LEASH also the other way round */
+                      * end is known. Without F_SESSION: never, the stream ends with the sandbox;
+                      * with F_LEASH also vice versa */
     PROTO_IN =
-        37, /* client to monitor, before HELLO: F_CONTAINER, whose agent the session is with */
+        37, /* client to monitor, before HELLO: F_CONTAINER, with whose agent the session is */
     /* request: the network */
     PROTO_NET_ASK = 48,  /* F_CTL_NAME or F_CTL_ADDRESS, F_CTL_PORT, F_CTL_PROTO. OK: F_CTL_ALLOW,
                             F_CTL_WHY; of a name F_CTL_MAY_ASK, F_CTL_ASK_WHY, F_CTL_PEER */
@@ -183,13 +182,13 @@ enum proto_type {
     PROTO_PORT_ADD = 51, /* F_CTL_PROTO, F_CTL_PORT (the guest's). A listening or bound socket comes
                             with it, and has the host's address */
     PROTO_PORT_RM = 52,  /* F_CTL_PROTO, F_CTL_ADDRESS, F_CTL_PORT (the host's) */
-    PROTO_SECRETS = 53,  /* With a socket: the interceptor's new configuration comes over that. With
-                            F_CTL_SPEC: new flows to its hosts are intercepted, and F_ENV, as in ENV,
-                            is passed to the agent. FAIL_STATE: there is no interceptor */
-    PROTO_LIMIT = 54,    /* F_CTL_SPEC: a list of limits (policy/rulebook.h), added to those that
-                            there are; what is beyond them is cut */
-    PROTO_TREE = 55,     /* F_NAME: a directory comes with it, which the guest finds by that name in
-                            the share of its containers; without one, the name goes */
+    PROTO_SECRETS = 53,  /* With a socket: the interceptor's new configuration arrives over it. With
+                          * F_CTL_SPEC: new flows to its hosts are intercepted, and F_ENV, as in
+                          * ENV, is passed to the agent. FAIL_STATE: there is no interceptor */
+    PROTO_LIMIT = 54,    /* F_CTL_SPEC: a list of limits (policy/rulebook.h), added to the existing
+                          * ones; what exceeds them is cut */
+    PROTO_TREE = 55,     /* F_NAME: a directory comes with it, which the guest finds under that name
+                          * in its containers' share; without one, the name is removed */
     /* files */
     PROTO_FILES = 64,      /* F_USER, F_CWD, as in EXEC; F_FILE_OP: see LAYER */
     PROTO_FILE_OP = 65,    /* F_FILE_OP and its fields */
@@ -222,7 +221,7 @@ enum proto_tag {
     F_SESSION = 17,   /* u32: its number, as in the log */
     F_ALONE = 18,     /* u32, 1 */
     F_LEASH = 19,     /* u32, 1: the sandbox is stopped when this stream ends */
-    F_CPU_NS = 20,    /* u64: CPU time of the guest since its boot, by its own account */
+    F_CPU_NS = 20,    /* u64: CPU time of the guest since its boot, as it reports */
 
     /* EXEC; ENV, CWD, USER, RLIMIT also in CONFIG, as the defaults that EXEC overrides */
     F_ARG = 32,        /* string, repeated, in order; the first is looked up on PATH */
@@ -236,7 +235,7 @@ enum proto_tag {
     F_TTY = 40,        /* u32, 1: give it a pty (F_ROWS, F_COLS) */
     F_NO_STDIN = 41,   /* u32, 1: stdin is /dev/null */
     F_TIMEOUT_MS = 42, /* u64: SIGKILL to the process group after this time */
-    F_BACKGROUND = 43, /* u32, 1: for the monitor: the command goes on without its client */
+    F_BACKGROUND = 43, /* u32, 1: for the monitor: the command keeps running without its client */
     F_TERM = 44,       /* string: the kind of terminal, with F_TTY; used if the guest knows it */
     F_UMASK = 46,      /* u32: the umask, plus one */
     F_AMBIENT = 47,    /* u64: capabilities that a user other than root keeps; F_CAPABILITIES,
@@ -317,22 +316,22 @@ enum proto_tag {
     F_DEVICE = 161,         /* string: the block device of a F_MOUNT */
     F_FSTYPE = 162,         /* string: its file system */
     F_UPPER_GROW = 163,     /* u32, 1: grow the file system on F_UPPER_DEV to its size */
-    F_UPPER_VOLATILE = 164, /* u32, 1: the layer goes with the sandbox, nothing has to be synced */
+    F_UPPER_VOLATILE = 164, /* u32, 1: the layer is not kept, so nothing has to be synced */
     F_HOST_CAS = 184,       /* string: the host's certificate authorities, PEM; installed in
                            PROTO_CAS_BUNDLE */
 
     /* CONFIG: what programs may do; all but F_GROUP and F_SYSCTL apply from SEAL on */
-    F_CAPABILITIES = 200, /* u64: bits by number, the most that root has; absent = all */
+    F_CAPABILITIES = 200, /* u64: bits by number, the most that root may have; absent = all */
     F_NO_NEW_PRIVS = 201, /* u32, 1 */
     F_READ_ONLY = 202,    /* u32, 1: the root file system; mounts are as their F_OPTIONS say */
     F_PIDS_MAX = 203,     /* u32: processes and threads, PID 1 included */
-    F_GROUP = 204,        /* string, name or number; repeated: more groups of every command */
+    F_GROUP = 204,        /* string, name or number; repeated: extra groups for every command */
     F_SYSCTL = 205,       /* string "K=V"; repeated */
     F_MOUNT_MODE = 206,   /* u32: of a tmpfs; 0 = 01777 */
     F_MOUNT_UID = 207,    /* u32: its owner */
     F_MOUNT_GID = 208,    /* u32 */
-    F_MASK = 209,  /* string, absolute; repeated: a path that shows nothing, if it is there */
-    F_FIXED = 210, /* string, absolute; repeated: a path that is read-only, if it is there */
+    F_MASK = 209,         /* string, absolute; repeated: a path that appears empty, if it exists */
+    F_FIXED = 210,        /* string, absolute; repeated: a path that is read-only, if it exists */
 
     /* CONTAINER */
     F_CONTAINER = 211, /* u32: its number */
@@ -401,11 +400,11 @@ enum proto_mount_option {
                              nowhere; in CONTAINER: a path of the tree, or the pod's /dev/shm */
 };
 
-/* What a command that failed has to do with a lack of memory in the guest. */
+/* How a failed command is related to a lack of memory in the guest. */
 enum proto_oom {
     PROTO_OOM_NONE = 0,
     PROTO_OOM_COMMAND = 1, /* its main process was killed for that */
-    PROTO_OOM_OTHER = 2,   /* another process was, while it ran: perhaps one that it had started */
+    PROTO_OOM_OTHER = 2,   /* another process was, while it ran: possibly one that it had started */
 };
 
 /* Why an EXEC could not start, or a request was refused. */
@@ -448,7 +447,7 @@ struct proto_header {
 /* Decodes the PROTO_HDR_LEN bytes at p. False: the length exceeds proto_limit() of the type. *h is
  * set either way. */
 bool proto_header_read(const void *p, struct proto_header *h);
-/* Encodes a header into the PROTO_HDR_LEN bytes at p, for a payload that is put behind it. */
+/* Encodes a header into the PROTO_HDR_LEN bytes at p, for a payload that follows it. */
 void proto_header_write(void *p, uint16_t type, size_t len);
 
 /* Looks at the front of `in`. 1: *f is a whole frame (drop it with proto_consume); 0: more bytes
@@ -458,7 +457,7 @@ void proto_consume(struct buf *in, const struct proto_frame *f);
 /* The most payload a frame of this type may have. */
 size_t proto_limit(uint16_t type);
 
-/* Appends a frame with raw payload. -ENOSPC when `out` is at its limit. */
+/* Appends a frame with raw payload. -ENOSPC if `out` is at its limit. */
 int proto_put(struct buf *out, uint16_t type, const void *p, size_t n);
 
 /* Appends a frame field by field: begin, put fields, end. An error in between (no room) is reported
@@ -474,15 +473,15 @@ void proto_bytes(struct proto_writer *w, uint16_t tag, const void *p, size_t n);
 void proto_str(struct proto_writer *w, uint16_t tag, const char *s);
 void proto_u32(struct proto_writer *w, uint16_t tag, uint32_t v);
 void proto_u64(struct proto_writer *w, uint16_t tag, uint64_t v);
-/* A nested list of fields; returns a mark for proto_nest_end. */
+/* Begins a nested list of fields; returns a mark for proto_nest_end. */
 size_t proto_nest(struct proto_writer *w, uint16_t tag);
 void proto_nest_end(struct proto_writer *w, size_t mark);
 int proto_end(struct proto_writer *w);
 
-/* A FAIL; code 0: without F_ERRNO. */
+/* Puts a FAIL; code 0: without F_ERRNO. */
 int proto_put_fail(struct buf *out, enum proto_fail kind, int code, const char *text);
 
-/* The frame that opens every stream; whether a frame is one of our major version. */
+/* The frame that opens every stream; and whether a frame is such a one, with our major version. */
 int proto_put_hello(struct buf *out);
 bool proto_is_hello(const struct proto_frame *f);
 
@@ -499,15 +498,15 @@ struct proto_field {
 void proto_reader_init(struct proto_reader *r, const void *p, size_t n);
 /* 1: *f is the next field; 0: the end; -EPROTO: malformed. */
 int proto_next(struct proto_reader *r, struct proto_field *f);
-/* Typed access: false when the field has another size. */
+/* Typed access: false if the field has another size. */
 bool proto_get_u32(const struct proto_field *f, uint32_t *v);
 bool proto_get_u64(const struct proto_field *f, uint64_t *v);
-/* A malloc'd, NUL-terminated copy; NULL when it holds a NUL or memory is short. */
+/* A malloc'd, NUL-terminated copy; NULL if it contains a NUL or memory is short. */
 char *proto_get_str(const struct proto_field *f);
 
 /* The first field with this tag; false: there is none. */
 bool proto_find(const struct proto_frame *frame, uint16_t tag, struct proto_field *f);
 /* The number in the first field with this tag, or `otherwise`. */
 uint64_t proto_find_num(const struct proto_frame *f, uint16_t tag, uint64_t otherwise);
-/* Copies the text field, cut to size, control characters replaced; "" when absent. */
+/* Copies the text field, truncated to size, with control characters replaced; "" if absent. */
 void proto_find_text(const struct proto_frame *f, uint16_t tag, char *to, size_t size);
