@@ -1,4 +1,4 @@
-/* Addresses that a registry may send us to only if it is at one of their kind itself. */
+/* Kinds of addresses to which a registry may only send us if it has one of the same kind itself. */
 #pragma once
 
 #include <sys/socket.h>
@@ -13,5 +13,5 @@ enum address_kind {
 
 /* 0 for all other addresses. */
 unsigned address_kind(const struct sockaddr *sa, socklen_t len);
-/* The kind of a URL's host: an address in any spelling, "localhost", or another name, which is 0. */
+/* The kind of a URL's host: an address in any spelling, "localhost", or another name (0). */
 unsigned address_kind_text(const char *host);

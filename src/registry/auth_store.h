@@ -9,11 +9,11 @@
 
 enum { AUTH_STORE_MAX = 1000 }; /* registries */
 
-/* -ENOENT (e not set) when the registry is not in it. */
+/* -ENOENT (e not set) if the registry is not in it. */
 int auth_store_get(const char *home, const char *registry, struct credentials *ret, struct err *e);
 int auth_store_put(const char *home, const char *registry, const struct credentials *c,
                    struct err *e);
-/* -ENOENT (e set) when it is not there. */
+/* -ENOENT (e set) if it is not there. */
 int auth_store_remove(const char *home, const char *registry, struct err *e);
 
 /* Calls fn for each, sorted by registry. */

@@ -9,7 +9,7 @@ struct challenge {
 };
 
 /* The best of the challenges in a header (several headers may be joined by commas): Bearer before
- * Basic; CHALLENGE_NONE when neither is there. The text is untrusted: control characters in values
+ * Basic; CHALLENGE_NONE if there is neither. The text is untrusted: control characters in values
  * are -EINVAL, like anything that cannot be parsed. On that, or -ENOMEM, *ret is empty. */
 int challenge_parse(const char *header, struct challenge *ret);
 void challenge_free(struct challenge *c);

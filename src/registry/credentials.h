@@ -1,6 +1,6 @@
 /* Credentials for a registry.
  *
- * The first place that knows the registry wins:
+ * The first source that knows the registry is used:
  *   1. $MSB_HOME/registry/auth.json, which `msb registry login` writes (auth_store.h);
  *   2. Docker's config.json ($DOCKER_CONFIG, else ~/.docker): credHelpers, credsStore, auths.
  * Without any, access is anonymous. Secrets are wiped from memory when they are freed, and never
@@ -34,7 +34,7 @@ void secret_buf_free(struct buf *b);
 #define AUTO_SECRET CLEANUP(secret_free)
 #define AUTO_SECRET_BUF CLEANUP(secret_buf_free)
 
-/* -ENOENT (e not set) when there are none. `registry` is a reference's: "docker.io",
+/* -ENOENT (e not set) if there are none. `registry` is a reference's: "docker.io",
  * "localhost:5000". home may be NULL. */
 int credentials_find(const char *home, const char *registry, struct credentials *ret,
                      struct err *e);
@@ -49,7 +49,7 @@ struct docker_auth {
     char *helper; /* the NAME of docker-credential-NAME */
     struct credentials found;
 };
-/* -ENOENT when it has nothing; -EINVAL (e set) when it cannot be parsed. */
+/* -ENOENT if it has nothing; -EINVAL (e set) if it cannot be parsed. */
 int docker_config_lookup(const char *text, size_t n, const char *registry, struct docker_auth *ret,
                          struct err *e);
 void docker_auth_free(struct docker_auth *a);
@@ -59,7 +59,7 @@ void docker_auth_free(struct docker_auth *a);
 /* The registry that a key of "auths" means: without scheme, path and case. malloc'd. */
 char *docker_key_registry(const char *key);
 
-/* "user:password" in base64, as "auth" holds it. malloc'd. */
+/* "user:password" in base64, as in "auth". malloc'd. */
 char *docker_auth_encode(const char *username, const char *password);
 /* A member that may be sent in a header or a form, malloc'd. NULL: absent, empty, too long or with
  * a NUL inside. */
@@ -67,7 +67,7 @@ char *credentials_member(json_t *object, const char *key);
 
 /* --- docker-credential-* -------------------------------------------------------------------- */
 
-/* Asks the program. -ENOENT (e not set) when it does not know the registry. */
+/* Asks the program. -ENOENT (e not set) if it does not know the registry. */
 int credential_helper_get(const char *name, const char *registry, struct credentials *ret,
                           struct err *e);
 /* Parses its answer. */

@@ -1,7 +1,7 @@
-/* libcurl, loaded when the first request is made.
+/* libcurl, loaded on the first request.
  *
- * Everything else is linked into msb; libcurl has no usable archive and brings twenty shared
- * libraries, which every `msb exec` would pay for. The table's types come from libcurl's own
+ * Everything else is linked into msb; libcurl has no usable static library and needs twenty shared
+ * libraries, which would slow down every `msb exec`. The table's types come from libcurl's own
  * prototypes, so calls are checked as if it were linked.
  */
 #pragma once

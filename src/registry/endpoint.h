@@ -1,7 +1,7 @@
 /* One server of a repository: the registry itself, or a mirror of it.
  *
- * Knows its scheme (https, or http where that is allowed and https is not available) and its
- * authorization, and nothing about images. Requests may be made from several threads.
+ * Knows its scheme (https, or http if that is allowed and https is not available) and its
+ * authorization, but nothing about images. Requests may be made from several threads.
  */
 #pragma once
 
@@ -23,10 +23,10 @@ struct endpoint {
     char *home;       /* where our own credentials are; NULL: none */
     bool mirror;
     bool push;           /* write access is needed, too */
-    bool http_allowed;   /* plain http may be tried where https fails */
+    bool http_allowed;   /* plain http may be tried if https fails */
     atomic_bool plain;   /* it is http */
-    atomic_bool useless; /* a mirror that failed: not asked again */
-    atomic_bool alive;   /* it has answered once: failures are worth another try */
+    atomic_bool useless; /* a mirror that failed: not used again */
+    atomic_bool alive;   /* it has answered once: failures are worth a retry */
 
     pthread_mutex_t lock;        /* guards what follows; held while a token is fetched */
     char *authorization;         /* header value; NULL: none yet */
@@ -45,8 +45,8 @@ int endpoint_new_mirror(struct endpoint **ret, const char *mirror, const char *r
                         const struct registry_options *opt, struct err *e);
 void endpoint_free(struct endpoint *ep);
 
-/* One request to /v2/<repository>/<path>, or to `url`, which the server has named itself (a place for
- * an upload): our authorization goes to no other server. */
+/* One request to /v2/<repository>/<path>, or to `url`, which the server itself has provided (for an
+ * upload): our authorization goes to no other server. */
 struct endpoint_call {
     const char *method; /* NULL: GET */
     const char *path;   /* NULL: /v2/ */
@@ -55,7 +55,7 @@ struct endpoint_call {
     uint64_t from;
     const struct http_send *send;
 };
-/* Answers challenges. Any status is success, 401 included when there is no further answer to it. */
+/* Answers challenges. Any status is a success, including 401 if it cannot be answered further. */
 int endpoint_call(struct endpoint *ep, const struct endpoint_call *q, struct http_response **ret,
                   struct err *e);
 /* The same for a GET. */
@@ -63,7 +63,7 @@ int endpoint_get(struct endpoint *ep, const char *path, const char *accept, uint
                  struct http_response **ret, struct err *e);
 
 /* Answers a challenge (auth.c): on success the endpoint has an authorization newer than
- * `generation`. -EACCES (e set) when it cannot get one. */
+ * `generation`. -EACCES (e set) if it cannot get one. */
 int auth_answer(struct endpoint *ep, const char *challenges, unsigned generation, struct err *e);
 /* What to send now; malloc'd, NULL for nothing. */
 char *auth_current(struct endpoint *ep, unsigned *generation);

@@ -1,4 +1,5 @@
-/* HTTP requests whose answers are read as a stream, and whose bodies come from a file or from memory.
+/* HTTP requests whose answers are read as a stream, and whose bodies come from a file or from
+ * memory.
  *
  * The reader pulls: the network is read only inside http_read(), so a slow reader slows the sender
  * and memory stays fixed. A `struct http` belongs to one server and those it redirects to; it may
@@ -6,10 +7,10 @@
  *
  * What a server can make us do:
  * 1. Redirects are followed here, HTTP_REDIRECTS_MAX at most. Authorization is sent only to the
- *    scheme, host and port it was given for.
+ *    scheme, host and port for which it was given.
  * 2. https never becomes http, unless the server is allowed to be insecure.
  * 3. A redirect (or a token server that the registry names) cannot lead to loopback, link-local or
- *    cloud metadata addresses unless the registry itself is at one of that kind (address.h). What
+ *    cloud metadata addresses unless the registry itself has one of that kind (address.h). What
  *    counts is the address that is connected to and, for the registry, the one that answered.
  * 4. A connection that moves less than HTTP_STALL_BYTES in the time-out, while we want bytes, is
  *    dropped.
@@ -31,7 +32,7 @@ enum {
     HTTP_STALL_BYTES = 1024,
     HTTP_CONNECT_MS = 15000,
     HTTP_TIMEOUT_MS = 30000, /* stall; MSB_REGISTRY_TIMEOUT, a duration, sets both */
-    HTTP_STORE_FACTOR = 10,  /* so much longer may a server take to store what it was sent */
+    HTTP_STORE_FACTOR = 10,  /* how much longer a server may take to store what it was sent */
 };
 
 struct http_options {
@@ -49,7 +50,7 @@ struct http_send {
     const void *p; /* NULL: it is in the file, from its start */
     int fd;
     uint64_t size;
-    void (*sent)(void *ctx, uint64_t bytes); /* so far; may be NULL, and may start over */
+    void (*sent)(void *ctx, uint64_t bytes); /* so far; may be NULL; the count may restart */
     void *ctx;
 };
 
@@ -61,10 +62,10 @@ struct http_request {
     uint64_t from;             /* first byte wanted */
     bool foreign;              /* a server named this URL: rule 3 holds from the first hop on */
 
-    /* For APIs. A redirect is an answer like any other then: a signature is for one URL. */
+    /* For APIs. A redirect is then a response like any other, since a signature is for one URL. */
     const char *method;            /* NULL: GET, or POST */
     const struct strlist *headers; /* more of them, "name:value"; NULL: none */
-    const void *body;              /* with a method; it stays until the answer is there */
+    const void *body;              /* with a method; must stay valid until the response */
     size_t body_len;
     const struct http_send *send;                   /* in place of the body */
     const char *content_type;                       /* of either; NULL: application/octet-stream */
@@ -75,8 +76,8 @@ struct http_request {
 /* An answer whose headers have arrived. Strings are empty where there was no such header. */
 struct http_response {
     long status;
-    int64_t length;                  /* of the body; -1: not said */
-    uint64_t range_from, range_size; /* of Content-Range; size 0: not said */
+    int64_t length;                  /* of the body; -1: not given */
+    uint64_t range_from, range_size; /* of Content-Range; size 0: not given */
     char docker_digest[256];
     char retry_after[64];
     char *location;   /* absolute; NULL: none */
@@ -84,18 +85,19 @@ struct http_response {
 };
 
 /* Errors name the host and have one of these codes: ECONNREFUSED, EHOSTUNREACH (no such name or no
- * route), ETIMEDOUT, ECONNRESET (it broke), EPROTO (no TLS there), EKEYREJECTED (certificate),
- * EPERM (rules 1 to 3), EINTR (canceled), EIO (anything else). Any HTTP status is success here. */
+ * route), ETIMEDOUT, ECONNRESET (connection lost), EPROTO (no TLS there), EKEYREJECTED
+ * (certificate), EPERM (rules 1 to 3), EINTR (canceled), EIO (anything else). Any HTTP status is
+ * success here. */
 int http_open(struct http *h, const struct http_request *q, struct http_response **ret,
               struct err *e);
 /* 1..n bytes, 0 at the end, or -errno. */
 ssize_t http_read(struct http_response *r, void *p, size_t n, struct err *e);
 void http_close(struct http_response *r);
 
-/* Reads all of it; -EFBIG (e not set) when it is more than the buffer's limit. */
+/* Reads all of it; -EFBIG (e not set) if it exceeds the buffer's limit. */
 int http_body(struct http_response *r, struct buf *b, struct err *e);
 
-/* The value in "Name: value", if that is the name; NULL. */
+/* The value in "Name: value", if the name matches; else NULL. */
 const char *http_header_value(const char *line, const char *name);
 
 /* Whether two URLs have the same scheme, host and port. */

@@ -1,8 +1,8 @@
-/* Downloads that can be resumed after a pull was killed.
+/* Downloads that can be resumed after a killed pull.
  *
  * What comes from the network is also written to partial/<blob digest>. The next download of the
  * blob reads that first and asks the registry for the rest. The file is not trusted: the digest is
- * checked over all of the blob, and a blob whose digest was wrong leaves no file.
+ * checked over the whole blob, and a blob with a wrong digest leaves no file.
  */
 #pragma once
 
@@ -21,10 +21,10 @@ enum { PARTIAL_MIN = 256 << 10 };
 struct partial_fate {
     uint64_t replayed; /* bytes that came from the file */
     uint64_t had;      /* bytes that were in it at the start */
-    bool broken;       /* the network or the user ended it: the file is worth keeping */
+    bool broken;       /* the network or the user interrupted it: the file is worth keeping */
 };
 
 int partial_open(int dirfd, struct registry *r, const struct digest *blob, uint64_t size,
                  struct partial_fate *fate, struct stream **ret, struct err *e);
-/* After success, or when the bytes were wrong. */
+/* Removes it: after success, or if the bytes were wrong. */
 void partial_drop(int dirfd, const struct digest *blob);

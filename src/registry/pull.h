@@ -1,8 +1,9 @@
 /* Pulling: from a reference to an image in the store.
  *
  * The manifest and the configuration come first, and with them the layers' diff_ids: layers that
- * are in the store already are not downloaded. The rest are downloaded and converted in parallel.
- * What an interrupted pull has of a blob is kept in the store, and the next one resumes it.
+ * are already in the store are not downloaded. The rest are downloaded and converted in parallel.
+ * If a pull is interrupted, what it has of a blob is kept in the store, and the next pull resumes
+ * it.
  */
 #pragma once
 
@@ -36,7 +37,7 @@ struct pull_options {
     struct registry_options registry;    /* only cancel[0] is the caller's */
     const struct oci_platform *platform; /* NULL: this machine's */
     uint64_t max_expanded;               /* 0: the default */
-    bool again;                          /* also download layers that are there */
+    bool again;                          /* also download layers that exist already */
 };
 
 /* On success *ret is the image's digest, and the reference points to it. */

@@ -2,8 +2,8 @@
  *
  * Endpoints (mirrors first, then the registry itself), credentials and tokens are handled here;
  * callers ask for a document or for bytes. Everything a registry sends is untrusted: bodies are
- * bounded, manifests requested by digest are checked against it, and callers check the digest of a
- * blob when they have read all of it.
+ * bounded, manifests requested by digest are checked against it, and callers check a blob's digest
+ * once they have read all of it.
  */
 #pragma once
 
@@ -41,12 +41,12 @@ void registry_free(struct registry *r);
 int registry_manifest(struct registry *r, const char *which, struct buf *body,
                       struct digest *digest, struct err *e);
 
-/* Asks the registry whether it accepts the credentials. -EACCES (e set) when it does not. */
+/* Asks the registry whether it accepts the credentials. -EACCES (e set) if it does not. */
 int registry_check_login(const char *registry, const char *username, const char *password,
                          const struct registry_options *opt, struct err *e);
 
-/* The bytes of a blob from `offset` on, exactly up to `size`: more or less of it is EBADMSG. A
- * broken connection is resumed where it broke, with growing pauses, before the stream fails. Safe
- * to call from several threads; each stream belongs to one. */
+/* The bytes of a blob from `offset` to exactly `size`: more or fewer are EBADMSG. A broken
+ * connection is resumed where it broke, with growing pauses, before the stream fails. Safe to call
+ * from several threads; each stream belongs to one. */
 int registry_blob(struct registry *r, const struct digest *blob, uint64_t size, uint64_t offset,
                   struct stream **ret, struct err *e);

@@ -8,8 +8,8 @@
 enum {
     TRIES_MAX = 5,            /* of one request without progress; a mirror gets one */
     BACKOFF_MS = 500,         /* doubles each time, plus up to as much again */
-    RETRY_AFTER_MAX_S = 60,   /* a longer wait is a failure */
-    ERROR_BODY_MAX = 64 << 10 /* of an answer that says what is wrong */
+    RETRY_AFTER_MAX_S = 60,   /* longer waits are failures */
+    ERROR_BODY_MAX = 64 << 10 /* of a response that reports an error */
 };
 
 struct registry {
@@ -20,7 +20,7 @@ struct registry {
     void *ctx;
 };
 
-/* The first endpoint from `i` on that is worth asking. */
+/* The first endpoint from `i` on that is worth trying. */
 size_t registry_first(const struct registry *r, size_t i);
 /* One request to one endpoint, retried while that makes sense. `tries` counts across calls. On
  * success the status is anything but a temporary failure. */
@@ -29,7 +29,7 @@ int registry_get(struct registry *r, struct endpoint *ep, const char *path, cons
 /* The same for any request; `what` names it in messages. */
 int registry_call(struct registry *r, struct endpoint *ep, const struct endpoint_call *q,
                   const char *what, unsigned *tries, struct http_response **ret, struct err *e);
-/* After a failure: waits and returns 0 when it should be retried, else the failure's code. */
+/* After a failure: waits and returns 0 if it should be retried, else the failure's code. */
 int registry_again(struct registry *r, struct endpoint *ep, int code, unsigned *tries,
                    uint64_t wait_ms, struct err *e);
 /* Reports a mirror's failure to the caller; for_good: it is not asked again. */
@@ -40,6 +40,6 @@ bool registry_temporary(long status);
 /* Turns a status into an error about `what`, with the registry's own message; closes nothing. */
 int registry_explain(const struct registry *r, const struct endpoint *ep,
                      struct http_response *resp, const char *what, struct err *e);
-/* The same of something that was sent. */
+/* The same for something that was sent. */
 int registry_explain_push(const struct registry *r, const struct endpoint *ep,
                           struct http_response *resp, const char *what, struct err *e);

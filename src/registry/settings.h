@@ -19,7 +19,7 @@
 enum { SETTINGS_FILE_MAX = 1 << 20, SETTINGS_MIRRORS_MAX = 8 };
 
 struct registry_settings {
-    struct strlist mirrors; /* "https://host[:port][/prefix]"; without a scheme https is meant */
+    struct strlist mirrors; /* "https://host[:port][/prefix]"; without a scheme, https is meant */
     bool insecure;
     char *ca_certs; /* absolute path, or NULL */
 };
@@ -29,7 +29,6 @@ int settings_find(const char *home, const char *registry, struct registry_settin
                   struct err *e);
 void settings_free(struct registry_settings *s);
 
-/* One file's text, checked as a whole: -ENOENT (e not set) when it has no entry for the registry.
- * */
+/* One file's text, checked as a whole: -ENOENT (e not set) if it has no entry for the registry. */
 int settings_parse(const char *text, size_t n, const char *registry, struct registry_settings *ret,
                    struct err *e);
