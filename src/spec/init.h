@@ -1,5 +1,5 @@
-/* An init system of the image's that runs as PID 1 of the guest's commands: systemd, s6, busybox. The
- * agent starts it when the sandbox is set up, before the first command; commands are in its PID
+/* An init system from the image that runs as PID 1 of the guest's commands: systemd, s6, busybox.
+ * The agent starts it once the sandbox is set up, before the first command; commands run in its PID
  * namespace. The sandbox stops when it ends. */
 #pragma once
 

@@ -11,6 +11,6 @@ int spec_check_name(const char *name, struct err *e);
 int volume_check_name(const char *name, struct err *e);
 int placement_check_name(const char *name, struct err *e); /* of a placement profile */
 int workspace_check_name(const char *name, struct err *e); /* at most VOLUME_NAME_MAX */
-/* A secret has the name of the environment variable that it becomes. */
+/* A secret is named after the environment variable that it becomes. */
 int secret_check_name(const char *name, struct err *e);
 bool variable_name(const char *s);

@@ -1,10 +1,10 @@
-/* The network of a sandbox, as it was asked for: policy, name servers, limits, published ports.
+/* A sandbox's network, as requested: policy, name servers, limits, published ports.
  *
  * Texts are kept as the user wrote them and checked when they are set; spec_net_policy() compiles
  * them (net/policy.h). What is allowed by default:
  *
  *     no profile, no rules, no default for egress   public addresses
- *     rules                                         these and nothing else
+ *     rules                                         only these
  *     a default for egress                          that, after rules and profile
  *     ingress                                       whatever comes through a published port
  */
@@ -33,10 +33,10 @@ enum {
 
 enum net_default { NET_DEFAULT_UNSET, NET_DEFAULT_ALLOW, NET_DEFAULT_DENY };
 
-/* A port of the host that leads to one of the guest's. */
+/* A host port that leads to a guest port. */
 struct spec_port {
     struct net_addr bind;
-    uint16_t host;  /* 0: whichever is free; in a state: the one that was */
+    uint16_t host;  /* 0: any free port; in a state: the one that was chosen */
     uint16_t guest; /* never 0 */
     uint8_t proto;  /* PROTO_TCP or PROTO_UDP */
 };
@@ -57,15 +57,15 @@ struct spec_net {
     struct rate_limits egress_rate, ingress_rate;
     struct spec_proxy proxy;
     bool trust_host_cas;
-    struct addr_pool pool4, pool6; /* where its addresses come from; none = the usual ones */
+    struct addr_pool pool4, pool6; /* where its addresses come from; none = the default ones */
     uint32_t slot;                 /* which of their networks; derived from the sandbox's name */
     struct spec_bound bound;
 };
 
 void spec_net_init(struct spec_net *n);
-void spec_net_free(struct spec_net *n); /* and makes it a fresh one */
+void spec_net_free(struct spec_net *n); /* and reinitializes it */
 
-/* Each checks and copies; on failure nothing has changed. */
+/* Each checks and copies; on failure, nothing has changed. */
 int spec_net_set_profile(struct spec_net *n, const char *text, struct err *e);
 int spec_net_add_rules(struct spec_net *n, const char *text, struct err *e);
 int spec_net_add_nameserver(struct spec_net *n, const char *text, struct err *e); /* IP[:PORT] */
@@ -88,7 +88,7 @@ json_t *spec_port_to_json(const struct spec_port *p);
 int spec_port_from_json(const json_t *j, struct spec_port *ret);
 
 /* "network" of the documented layout. `full`: with all keys, for readers of a configuration; else
- * only what reading it back needs, which may be nothing: {}. NULL: out of memory. */
+ * only what is needed to read it back, possibly nothing: {}. NULL: out of memory. */
 json_t *spec_net_to_json(const struct spec_net *n, bool full);
-/* Reads "network" of the spec `j`. *n is an initialized one; on failure one to free. */
+/* Reads "network" of the spec `j`. *n is initialized before; free it after a failure, too. */
 int spec_net_from_json(struct spec_net *n, const json_t *j, struct err *e);

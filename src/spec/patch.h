@@ -1,4 +1,4 @@
-/* Changes to a sandbox's files when it is made: --copy, --mkdir, --rm, in their order. */
+/* Changes to a sandbox's files when it is created: --copy, --mkdir, --rm, in order. */
 #pragma once
 
 #include "util/err.h"
@@ -12,7 +12,7 @@ enum patch_kind { PATCH_COPY_FILE, PATCH_COPY_DIR, PATCH_MKDIR, PATCH_REMOVE, PA
 
 struct spec_patch {
     enum patch_kind kind;
-    char *source; /* of a copy: a path of the host, absolute */
+    char *source; /* of a copy: an absolute host path */
     char *path;   /* in the guest, normalized; a copied file's may end in "/": a directory */
 };
 
@@ -22,7 +22,7 @@ struct spec_patches {
 };
 
 void spec_patches_free(struct spec_patches *l);
-/* Checks and copies; source is NULL where there is none. */
+/* Checks and copies; source is NULL if there is none. */
 int spec_patches_add(struct spec_patches *l, enum patch_kind kind, const char *source,
                      const char *path, struct err *e);
 json_t *spec_patches_to_json(const struct spec_patches *l);

@@ -1,5 +1,5 @@
-/* Pools of addresses: each sandbox takes one network out of one, by its name: a /30 of IPv4, a /64 of
- * IPv6. No two sandboxes share a link, so that two of them may well take the same. */
+/* Address pools: each sandbox takes one network from each, chosen by its name: a /30 for IPv4, a
+ * /64 for IPv6. No two sandboxes share a link, so two of them may take the same network. */
 #pragma once
 
 #include "util/addr.h"
@@ -15,6 +15,6 @@ struct addr_pool {
 /* "10.9.0.0/16", "fd00:1::/48"; `v4`: which of the two is expected. */
 int spec_pool_parse(const char *text, bool v4, struct addr_pool *ret, struct err *e);
 void spec_pool_format(const struct addr_pool *p, char out[POOL_TEXT_MAX]);
-/* The two ends of the network that belongs to the number `slot`. */
+/* The two ends of network number `slot`. */
 void spec_pool_ends(const struct addr_pool *p, uint32_t slot, struct net_addr *gateway,
                     struct net_addr *guest);

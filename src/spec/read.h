@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A missing key and null are the same: the default stays. */
+/* A missing key and null are the same: the default is kept. */
 static inline const json_t *member(const json_t *o, const char *key)
 {
     const json_t *v = json_object_get(o, key);
@@ -58,7 +58,7 @@ static inline int read_u64(const json_t *o, const char *key, uint64_t *ret, stru
     return 0;
 }
 
-/* A number that has an exact key and a documented, coarser one; the exact one counts. */
+/* A number that has an exact key and a documented, coarser one; the exact one takes precedence. */
 static inline int read_scaled(const json_t *o, const char *exact, const char *coarse, uint64_t unit,
                               uint64_t *ret, struct err *e)
 {
@@ -96,7 +96,7 @@ static inline int read_choice(const json_t *o, const char *key, const char *cons
     return 0;
 }
 
-/* A member that must be an object if present; NULL, which reads as an empty one, if not. */
+/* A member that must be an object if present; if absent, NULL, which reads as an empty object. */
 static inline int read_object(const json_t *o, const char *key, const json_t **ret, struct err *e)
 {
     *ret = member(o, key);
