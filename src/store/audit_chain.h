@@ -5,20 +5,20 @@
  *
  *     {"seq":7,"prev":"<64 hex digits>","t":...}
  *
- * The first one has the number 1 and names 64 zeros. The chain goes on across rotations; the first record
- * of a file says so after its hash ("begins":true), unless it is a repair. audit.head
+ * The first one has the number 1 and names 64 zeros. The chain continues across rotations; the
+ * first record of a file says so after its hash ("begins":true), unless it is a repair. audit.head
  * holds the number and the hash of the newest record, and where it ends in the file:
  *
  *     SEQ END INODE HASH            three numbers of 20 digits, 128 bytes with the newline
  *
  * Invariants
- *   1. All is read and written under an exclusive flock on audit.log, whose name is checked to still
- *      lead to the file that is held: a file that was rotated never changes.
- *   2. Numbers never go back: where the file ends before the record that audit.head names, somebody
- *      has cut it, and the next record goes on from audit.head, so that the gap stays visible.
+ *   1. Everything is read and written under an exclusive flock on audit.log, whose name must still
+ *      lead to the locked file: a file that was rotated never changes.
+ *   2. Numbers never go back: if the file ends before the record that audit.head names, it was
+ *      truncated, and the next record continues from audit.head, so that the gap stays visible.
  *   3. A writer that is killed leaves at most one line without an end. The next writer ends it and
  *      appends a record "repair" with its length and hash, which follows the last whole record.
- *   4. Lines without a number (of versions before the chain) are valid before record 1 only.
+ *   4. Lines without a number (from versions before the chain) are only valid before record 1.
  *
  * sdk/python/msb/_audit.py writes the same.
  */
@@ -48,7 +48,7 @@ int audit_mark_parse(const char *text, struct audit_mark *ret);                 
  * whole line without its newline, to be freed. */
 int audit_chain_append(int home_fd, const char *body, size_t n, char **line);
 
-/* audit.head: -ENOENT when there is none, -EINVAL when it is damaged. */
+/* audit.head: -ENOENT if there is none, -EINVAL if it is damaged. */
 struct audit_head {
     struct audit_mark mark;
     uint64_t end, ino;
@@ -60,7 +60,7 @@ int audit_head_load(int home_fd, struct audit_head *ret);
 struct audit_reader {
     int fd;         /* not owned */
     off_t at, end;  /* where the next chunk is, and how far to read */
-    uint8_t *chunk; /* read, not looked at yet: from `used` to `have` */
+    uint8_t *chunk; /* read, not examined yet: from `used` to `have` */
     size_t used, have;
     /* The line. */
     char *text;   /* its beginning: all of it, up to LOG_LINE_MAX; and a NUL */
@@ -71,9 +71,9 @@ struct audit_reader {
 };
 /* Lines of fd from `at` to `end`. */
 int audit_reader_open(struct audit_reader *r, int fd, off_t at, off_t end);
-void audit_reader_close(struct audit_reader *r);      /* harmless twice */
+void audit_reader_close(struct audit_reader *r);      /* may be called twice */
 int audit_reader_next(struct audit_reader *r);        /* 1: there is one; 0: no more; -errno */
 bool audit_reader_fits(const struct audit_reader *r); /* `text` is all of it */
 
-/* The number and the hash at the beginning of a line; false when it has none. */
+/* The number and the hash at the beginning of a line; false if it has none. */
 bool audit_link_parse(const char *text, size_t n, struct audit_mark *ret);

@@ -1,8 +1,8 @@
 /* Checks the chain of the audit log (audit_chain.h).
  *
- * What it can show: that a record was changed, removed, inserted or moved, and that the newest ones
- * were cut off. Anyone who can write both audit.log and audit.head can compute a new chain, or cut
- * both: only a mark that was kept elsewhere shows that.
+ * It can detect that a record was changed, removed, inserted or moved, and that the newest ones
+ * were cut off. Anyone who can write both audit.log and audit.head can compute a new chain, or
+ * truncate both: only a mark kept elsewhere reveals that.
  */
 #pragma once
 
@@ -24,10 +24,10 @@ struct audit_check {
     void *ctx;
     /* What was found. */
     uint64_t records, unchained, repaired, problems;
-    uint64_t first;         /* the oldest number that is there; 0: none */
+    uint64_t first;         /* the oldest number present; 0: none */
     struct audit_mark last; /* the newest */
-    bool cut;               /* a writer was killed; the next one will repair that */
+    bool cut;               /* a writer was killed; the next one will repair it */
 };
 
-/* -errno when a file cannot be read; otherwise c->problems says how it went. */
+/* -errno if a file cannot be read; otherwise c->problems has the result. */
 int audit_verify(int home_fd, struct audit_check *c, struct err *e);

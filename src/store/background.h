@@ -7,7 +7,7 @@
 enum {
     BACKGROUND_MAX = 16, /* the latest ones are kept */
     BACKGROUND_TEXT_MAX = 160,
-    BACKGROUND_UNKNOWN = -1, /* an exit code: it went with its sandbox */
+    BACKGROUND_UNKNOWN = -1, /* an exit code: it ended with its sandbox */
 };
 
 struct background_command {
@@ -16,7 +16,7 @@ struct background_command {
     bool ended;
     int exit_code;                      /* of one that ended: 0..255, or BACKGROUND_UNKNOWN */
     uint64_t started_ns, ended_ns;      /* CLOCK_REALTIME */
-    char text[BACKGROUND_TEXT_MAX + 1]; /* its words, cut; no control characters */
+    char text[BACKGROUND_TEXT_MAX + 1]; /* its words, truncated; no control characters */
 };
 
 struct background {
@@ -30,5 +30,5 @@ int background_save(int run_fd, const struct background *b);
 
 /* Loads the commands of the sandbox's current run, or of its last one. None if they cannot be read. */
 void background_load(const struct store *s, const struct sandbox *sb, struct background *ret);
-/* The latest of them, running ones only if asked; NULL. */
+/* The latest of them, or, on request, the latest running one; NULL if there is none. */
 const struct background_command *background_latest(const struct background *b, bool running);

@@ -1,10 +1,10 @@
-/* What the files of the store share: the files of one sandbox, opened by a path below `at`, so that
- * a list need not open every directory. */
+/* Shared by the store's files: one sandbox's files, opened by a path below `at`, so that a list
+ * need not open every directory. */
 #pragma once
 
 #include "store/store.h"
 
-/* As monitor_lock_holder(), for the lock file at `path`. */
+/* Like monitor_lock_holder(), for the lock file at `path`. */
 pid_t lock_holder_at(int at, const char *path);
 int state_load_at(int at, const char *path, struct sandbox_state *st);
 int spec_load_at(int at, const char *path, struct sandbox_spec *spec, struct err *e);

@@ -1,6 +1,6 @@
 /* Named volumes: directories, or disks, that outlive sandboxes (store/named.h).
  *
- *     $MSB_HOME/volumes/NAME/volume.json    its kind, when it was made, how large it may become
+ *     $MSB_HOME/volumes/NAME/volume.json    its kind, when it was created, how large it may become
  *                            data/          a directory: what sandboxes see
  *                            disk.raw       a disk: ext4, which only guests mount
  */
@@ -24,11 +24,11 @@ const char *volume_kind_name(enum volume_kind k);
  */
 int volume_create(const struct store *s, const char *name, enum volume_kind kind, uint64_t size,
                   struct err *e);
-/* Makes the volume that a mount names if it does not exist. *ret is what it is; an existing one must
- * be of the kind and size that the mount asks for. */
+/* Creates the volume that a mount names if it does not exist. *ret describes it; an existing one
+ * must have the kind and size that the mount asks for. */
 int volume_ensure(const struct store *s, const struct spec_mount *m, struct volume *ret,
                   struct err *e);
-/* Before a sandbox is made: marks mounts of volumes that are disks. */
+/* Before a sandbox is created: marks mounts of disk volumes. */
 int volume_settle(const struct store *s, struct sandbox_spec *spec, struct err *e);
 /* Keeps volumes and workspaces from being removed until *ret is closed; -1 if the spec has none. */
 int volume_hold(const struct store *s, const struct sandbox_spec *spec, int *ret, struct err *e);
@@ -38,7 +38,7 @@ int volume_remove(const struct store *s, const char *name, struct err *e);
 int volume_list(const struct store *s, struct volume **ret, size_t *n, struct err *e);
 /* Where its data is; malloc'd. */
 char *volume_path(const struct store *s, const struct volume *v);
-/* Bytes that it takes on disk, however deep they lie, without what we may not read. */
+/* The disk space that it takes, in bytes, at any depth, except for what we may not read. */
 uint64_t volume_used(const struct store *s, const struct volume *v);
 /* The same for any directory; 0 for NULL. */
 uint64_t tree_used(const char *path);
