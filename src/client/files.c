@@ -13,7 +13,7 @@ enum {
     TX_SEND = 128 * 1024, /* gathered before it is sent */
     TX_MAX = 2 * TX_SEND + PROTO_HDR_LEN + PROTO_DATA_MAX,
     RX_READ = 256 * 1024,
-    RX_MAX = 4 * RX_READ, /* taken in while we send; more has to wait */
+    RX_MAX = 4 * RX_READ, /* received while we send; more has to wait */
 };
 
 static int ended(const struct files *f, struct err *e)
@@ -28,7 +28,7 @@ static int violation(const struct files *f, const char *what, struct err *e)
 
 /* --- the connection --- */
 
-/* 1: bytes came. 0: none now. -ECONNRESET. */
+/* 1: bytes have arrived. 0: none now. -ECONNRESET. */
 static int take_in(struct files *f)
 {
     uint8_t *to = buf_reserve(&f->rx, RX_READ);
@@ -42,8 +42,8 @@ static int take_in(struct files *f)
     return n == 0 || (errno != EAGAIN && errno != EINTR) ? -ECONNRESET : 0;
 }
 
-/* Sends what waits. What cannot be sent because the peer no longer reads is dropped: the reason is in
- * what it sent. */
+/* Sends what is waiting. What cannot be sent because the peer no longer reads is dropped: what it
+ * has sent tells why. */
 static void push_out(struct files *f)
 {
     while (buf_len(&f->tx)) {
@@ -149,7 +149,7 @@ bool files_answered(const struct files *f)
 
 /* --- answers --- */
 
-/* The guest's own words, as far as they can be shown. */
+/* The guest's own message, made safe to show. */
 static int guest_error(const struct files *f, const struct proto_frame *frame, struct err *e)
 {
     char text[ERR_MSG_MAX / 2];
@@ -164,7 +164,7 @@ static int guest_error(const struct files *f, const struct proto_frame *frame, s
                    *text ? text : "refused");
 }
 
-/* Checked before all of it is there, as there may never be room for that. */
+/* Checked before all of it has arrived, since there may never be room for it. */
 static bool is_too_long(const struct files *f)
 {
     struct proto_header h;

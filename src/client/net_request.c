@@ -10,7 +10,7 @@
 
 enum { RULES_SHOWN_MAX = POLICY_RULES_MAX };
 
-/* Sends the question and reads the answer, which must be OK. */
+/* Sends the request and reads the reply, which must be OK. */
 static int net_request_end(struct request *q, int dirfd, int fd, struct err *e)
 {
     char text[ERR_MSG_MAX];

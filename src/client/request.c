@@ -78,7 +78,7 @@ int request_end(struct request *q, int dirfd, int with_fd)
     return r < 0 ? r : 0;
 }
 
-/* A question that is answered by `expect`, which says no more. */
+/* A request whose reply is `expect`, without further content. */
 static int ask(int dirfd, uint16_t type, uint16_t expect, bool hasty)
 {
     AUTO_REQUEST struct request q;

@@ -13,7 +13,7 @@
  *   4. At most PROTO_STDIN_WINDOW bytes of stdin are unacknowledged, and `tx` holds at most one
  *      chunk of it: a SIGNAL is never far from the front.
  *   5. What was sent is kept until the command has started: a sandbox that was just going down has
- *      it sent again (session.h, reconnect).
+ *      it resent (session.h, reconnect).
  *   6. Every byte received is hostile. A frame is used only after its length was checked, numbers
  *      are checked against their range, text is defused before it is shown. What breaks the
  *      protocol ends the session.
@@ -50,7 +50,7 @@ enum {
     KEYS_MAX = 8,
     BACKSTOP_MS = 5000,          /* what the agent gets beyond the time limit */
     LEAVE_MS = 1000,             /* for DETACH to arrive */
-    BACKGROUND_RECHECK_MS = 250, /* is the terminal ours again? */
+    BACKGROUND_RECHECK_MS = 250, /* to check whether the terminal is ours again */
     EXIT_TIMEOUT = 124,
     EXIT_NOT_EXECUTABLE = 126,
     EXIT_NOT_FOUND = 127,
@@ -72,7 +72,7 @@ struct session {
     bool tx_dead; /* the peer no longer reads; what it sent before may still be there */
 
     /* receiving */
-    uint16_t data_type; /* of the data frame under way */
+    uint16_t data_type; /* of the current data frame */
     size_t data_left;   /* of its payload */
     struct stdio *blocked;
     bool started;
@@ -131,7 +131,7 @@ static size_t tx_waiting(const struct session *s)
     return s->tx_dead ? 0 : buf_len(&s->tx) - s->sent;
 }
 
-/* What was sent need not be sent again. */
+/* What was sent need not be kept for resending. */
 static void forget_sent(struct session *s)
 {
     assert(s->started);
@@ -200,8 +200,8 @@ static bool wants_stdin(const struct session *s)
            buf_len(&s->tx) < TX_MAX - PROTO_HDR_LEN - PROTO_DATA_MAX;
 }
 
-/* One byte of input against the detach sequence: true when it is complete. What turns out not to
- * be part of it goes to *to. */
+/* Checks one byte of input against the detach sequence: true once that is complete. Bytes that turn
+ * out not to be part of it go to *to. */
 static bool is_detach(struct session *s, uint8_t b, uint8_t **to)
 {
     for (;;) {
@@ -243,7 +243,7 @@ static void on_stdin(struct session *s)
     ssize_t n = stdio_read(&s->in, payload + s->n_keys, chunk);
     if (n == -EAGAIN)
         return;
-    if (n <= 0) { /* an error, such as EIO from a hung-up terminal, is the end as well */
+    if (n <= 0) { /* an error, such as EIO from a hung-up terminal, is also the end */
         s->stdin_open = false;
         (void)proto_put(&s->tx, PROTO_STDIN_EOF, NULL, 0);
         return;
@@ -273,8 +273,8 @@ static void discard_input(struct session *s)
         s->tx_dead = true;
 }
 
-/* Sends DETACH and stays until the peer has seen it (it hangs up): output that comes meanwhile
- * has to be taken off the connection, or the peer might see a reset before our last frame. */
+/* Sends DETACH and stays until the peer has seen it (it hangs up): output that arrives meanwhile
+ * has to be read from the connection, or the peer might see a reset before our last frame. */
 static void leave(struct session *s)
 {
     (void)proto_put(&s->tx, PROTO_DETACH, NULL, 0);
@@ -325,8 +325,8 @@ static void set_deadline(struct session *s)
         s->deadline_ns = now_ns() + (ms + BACKSTOP_MS) * 1000000ULL;
 }
 
-/* The sandbox was going down, or had no room, and has done nothing for us: everything is sent again,
- * perhaps to the next one. why: the reason it gave. */
+/* The sandbox was going down, or had no room, and has done nothing for us: resends everything,
+ * possibly to the restarted one. why: the reason it gave. */
 static void try_again(struct session *s, const char *why)
 {
     /* Connecting may take a while. Without a raw terminal to restore, signals act as they did before
@@ -424,7 +424,7 @@ static void on_control(struct session *s, const struct proto_frame *f)
         break;
     case PROTO_STDIN_ACK:
         acked = proto_find_num(f, F_BYTES, 0);
-        if (s->req->attach) /* perhaps of what the client before us sent */
+        if (s->req->attach) /* possibly for what the previous client sent */
             s->unacked -= MIN(acked, s->unacked);
         else if (acked > s->unacked)
             violation(s, "more input acknowledged than was sent");
@@ -495,7 +495,7 @@ static void output_failed(struct session *s, const struct stdio *to, int err)
     finish(s, err_sys(s->e, err, "cannot write to %s", to == &s->err ? "stderr" : "stdout"));
 }
 
-/* Writes what there is of the data frame(s) at the front; false when that has to wait. */
+/* Writes what is available of the data frame(s) at the front; false if that has to wait. */
 static bool write_data(struct session *s)
 {
     assert(s->started);
@@ -573,7 +573,7 @@ static void on_socket(struct session *s)
 
 static void on_output_ready(struct session *s)
 {
-    if (s->deadline_ns) /* the time our reader took is not the command's */
+    if (s->deadline_ns) /* time spent by our reader does not count for the command */
         s->deadline_ns += now_ns() - s->blocked_since_ns;
     s->blocked = NULL;
     drain(s);
@@ -581,7 +581,7 @@ static void on_output_ready(struct session *s)
 
 /* --- signals --- */
 
-/* All but those that are about this process: its faults, its children, its pipes. */
+/* All except those about this process: its faults, its children, its pipes. */
 static void add_all(sigset_t *set)
 {
     static const int own[] = {SIGSEGV, SIGBUS, SIGFPE,  SIGILL,  SIGTRAP,
@@ -604,7 +604,7 @@ static int watch_signals(struct session *s)
         add_all(&set);
     if (s->req->tty)
         (void)sigaddset(&set, SIGWINCH);
-    if (s->n_keys) { /* raw mode is to come, and must be handled when we are stopped and continued */
+    if (s->n_keys) { /* raw mode will be set, and must be undone and redone around a stop */
         (void)sigaddset(&set, SIGTSTP);
         (void)sigaddset(&set, SIGCONT);
     }
@@ -622,7 +622,7 @@ static void unwatch_signals(struct session *s)
     (void)sigprocmask(SIG_SETMASK, &s->old_mask, NULL);
 }
 
-/* What concerns our own terminal is not the command's. */
+/* Signals about our own terminal are not for the command. */
 static bool is_own(const struct session *s, uint32_t signal)
 {
     return signal == SIGWINCH ? s->req->tty : s->n_keys && (signal == SIGTSTP || signal == SIGCONT);
@@ -672,8 +672,7 @@ static void turn(struct session *s)
     bool in_background = wants_in && stdin_in_background(s);
 
     p[SOCK].events = (short)((s->blocked ? 0 : POLLIN) | (tx_waiting(s) ? POLLOUT : 0));
-    if (p[SOCK]
-            .events) /* else a hang-up that is not to be handled yet would wake us all the time */
+    if (p[SOCK].events) /* else a hang-up that cannot be handled yet would keep waking us */
         p[SOCK].fd = s->sock;
     if (wants_in && !in_background)
         p[IN] = (struct pollfd){.fd = s->in.fd, .events = POLLIN};
@@ -715,7 +714,7 @@ static void open_stdio(struct session *s)
         s->keys[s->n_keys++] = 0x1d; /* ctrl-] */
 }
 
-/* Input that is there already travels with EXEC, often to its end: one message instead of three. */
+/* Available input is sent along with EXEC, often up to its end: one message instead of three. */
 static void send_first(struct session *s)
 {
     for (int i = 0; i < 2 && wants_stdin(s) && !s->n_keys && !s->done; i++) {

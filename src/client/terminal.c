@@ -9,7 +9,7 @@
 #include <sys/ioctl.h>
 #include <termios.h>
 
-/* raw_fd >= 0 says that `cooked` is worth restoring; it is written last and cleared first. */
+/* raw_fd >= 0 means that `cooked` has to be restored; it is written last and cleared first. */
 static volatile sig_atomic_t raw_fd = -1;
 static struct termios cooked;
 
