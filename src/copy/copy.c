@@ -20,7 +20,7 @@ struct target {
     enum copy_place place;
     bool exists, is_dir;
     char real[PROTO_PATH_MAX + 1]; /* of one that exists */
-    const char *name;              /* of the first thing, there */
+    const char *name;              /* of the first entry, there */
     char dir[PROTO_PATH_MAX + 1];  /* that it goes into */
 };
 
@@ -30,7 +30,7 @@ struct copying {
     struct tree_progress *p;
     struct err *e;
     bool src_is_dir;
-    int src; /* of COPY_BELOW: what was looked at is what is copied; else -1 */
+    int src; /* of COPY_BELOW: copies exactly what was examined; else -1 */
     struct target t;
 };
 
@@ -106,7 +106,7 @@ static int stat_host_target(struct copying *c)
     return 0;
 }
 
-/* What the guest says about its own paths is only ever sent back to it. */
+/* The guest's statements about its own paths are only ever sent back to it. */
 static int stat_guest_target(struct copying *c)
 {
     struct target *t = &c->t;
@@ -181,7 +181,7 @@ static bool lies_in(const char *path, const char *dir)
     return strncmp(path, dir, n) == 0 && (path[n] == '/' || !path[n]);
 }
 
-/* Between the host and a directory of its own. */
+/* Between the host and one of its own directories. */
 static int check_below(struct copying *c)
 {
     bool in = c->to->kind == COPY_BELOW;
@@ -190,7 +190,7 @@ static int check_below(struct copying *c)
     ssize_t n = readlink(link, dir, sizeof(dir) - 1);
     AUTO_FREE char *path = realpath(in ? c->from->path.path : c->t.dir, NULL);
     if (n < 0 || !path)
-        return 0; /* the copy will say why */
+        return 0; /* the copy will report why */
     dir[n] = '\0';
     if (lies_in(path, dir) || (in && lies_in(dir, path)))
         return err_set(c->e, EINVAL, "cannot copy '%s' into itself", c->from->path.path);

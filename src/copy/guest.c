@@ -12,7 +12,7 @@ struct getting {
     struct tree_sink *to;
     struct tree_progress *p;
     struct err *e;
-    const char *first; /* name of the first thing; NULL once it was there */
+    const char *first; /* name of the first entry; NULL once that has come */
     int depth;
     bool in_file;
     uint64_t left; /* of the file */
@@ -136,7 +136,7 @@ int tree_from_guest(struct files *f, const char *path, bool follow, const char *
 
 /* --- in --- */
 
-/* What has come before the end can only be a failure. */
+/* Anything that arrives before the end can only be a failure. */
 static int look(struct guest_sink *g, int r, struct err *e)
 {
     if (r < 0 || !files_answered(g->f))

@@ -18,7 +18,7 @@ static struct host_sink *self(struct tree_sink *s)
     return (struct host_sink *)s;
 }
 
-/* Where things go now. */
+/* The directory into which entries currently go. */
 static int here(const struct host_sink *h)
 {
     return h->dirs[h->depth].fd;
@@ -58,7 +58,7 @@ static int set_attributes(const struct host_sink *h, int fd, const struct file_a
     return futimens(fd, t) < 0 ? -errno : 0;
 }
 
-/* What has the temporary name takes the final one. */
+/* Renames the temporary name to the final one. */
 static int move_into_place(struct host_sink *h, const char *name)
 {
     struct stat st;
@@ -108,7 +108,7 @@ static int sink_data(struct tree_sink *s, const void *p, size_t n, struct err *e
     return r < 0 ? failed(e, -r, h->attr.name) : 0;
 }
 
-/* A file without a name gets its own at once where that is free. */
+/* Links an unnamed file to its name, if that is free. */
 static int give_name(struct host_sink *h)
 {
     char path[64];

@@ -29,7 +29,7 @@ static int failed(struct walk *w, int code, const char *name)
 
 static int send_one(struct walk *w, int dirfd, const char *path, const char *name, int at);
 
-/* At most what the entry said: a file that grows while it is read has no end otherwise. */
+/* At most the entry's size: a file that grows while being read would otherwise never end. */
 static int send_file(struct walk *w, int dirfd, const char *path, struct file_attr *a, int at)
 {
     struct stat st;
@@ -81,7 +81,8 @@ static int by_name(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* Names are read at once, and sorted: no directory stays open for reading, and copies are alike. */
+/* Names are read at once, and sorted: no directory stays open for reading, and copies are
+ * reproducible. */
 static int send_children(struct walk *w, int fd, const char *path)
 {
     struct dirent **names = NULL;
@@ -114,7 +115,7 @@ static int send_dir(struct walk *w, int dirfd, const char *path, const struct fi
 
 static int send_one(struct walk *w, int dirfd, const char *path, const char *name, int at)
 {
-    static struct file_attr a; /* done with before anything below is looked at */
+    static struct file_attr a; /* no longer used when anything below is handled */
     struct stat st;
     if (fstatat(dirfd, path, &st, at) < 0)
         return failed(w, errno, path);

@@ -9,8 +9,8 @@ static int ask(struct files *f, uint32_t op, const char *path, uint32_t flags, s
     return r < 0 ? err_sys(e, -r, "%.256s", path) : files_ask(f, &q, NULL, e);
 }
 
-/* A file gets the name that is asked for, or goes into the directory that has it; a directory's
- * content goes into the one that is asked for. */
+/* A file gets the requested name, or goes into a directory with that name; a directory's content
+ * goes into the requested one. */
 static int apply_copy(const struct spec_patch *p, struct files *f, struct err *e)
 {
     static struct copy_end from, to;

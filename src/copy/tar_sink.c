@@ -77,7 +77,7 @@ static int sink_data(struct tree_sink *s, const void *p, size_t n, struct err *e
     return r < 0 ? failed(e, -r) : 0;
 }
 
-/* A file that became shorter meanwhile: the header has promised more. */
+/* A file that has shrunk meanwhile: the header has promised more. */
 static int sink_done(struct tree_sink *s, struct err *e)
 {
     static const uint8_t zeros[4096];

@@ -43,7 +43,7 @@ static int enter(struct reader *r, struct file_attr *a)
     return r->to->ops->dir(r->to, a, r->e);
 }
 
-/* Enters and leaves until `path`'s directory is where we are. *name: its last component, "" for the
+/* Enters and leaves directories until we are in `path`'s. *name: its last component, "" for the
  * root of the archive. */
 static int go_to(struct reader *r, char *path, const char **name)
 {
@@ -115,7 +115,7 @@ static int send_entry(struct reader *r, const struct tar_item *item)
 {
     const char *name = "";
     int x = go_to(r, item->path, &name);
-    if (x < 0 || !*name) /* the directory that the archive is about exists */
+    if (x < 0 || !*name) /* the archive's top directory exists */
         return x;
     x = set_attr(r, item, name);
     if (x == 0)
