@@ -127,9 +127,9 @@ void cgroup_limits_for(struct cgroup_limits *l, uint64_t memory_bytes)
 
 /* --- groups ---------------------------------------------------------------------------------- */
 
-/* The common hierarchy lets a group have processes or controlled children, not both: ours has us, so
- * the new one goes beside it, where a session manager keeps its groups. Only the root may have
- * both. */
+/* In the unified hierarchy, a group can have processes or controlled children, not both: ours
+ * contains us, so the new one goes next to it, where a session manager keeps its groups. Only the
+ * root may have both. */
 static char *common_group(struct place *p, const struct cgroup_limits *l, const char *leaf)
 {
     char *group = NULL;
@@ -162,7 +162,7 @@ static int make_group(const char *path, int dirfd)
     return r;
 }
 
-/* One whose controllers are all missing is of no use. */
+/* A group without any of the controllers is of no use. */
 static bool limit_all(struct cgroups *g, bool common, const struct cgroup_limits *l)
 {
     bool any = false;

@@ -22,9 +22,9 @@
 
 enum { ID_MAP_MAX = 16 * 1024 };
 
-/* Ranges of ids for what root starts, best first: above all that distributions, containers and
- * systemd allocate; and, where a user namespace has no more than 65,536 ids, between a system's
- * users and systemd's dynamic ones. */
+/* Ranges of ids for what root starts, best first: above everything that distributions, containers
+ * and systemd allocate; and, if a user namespace only has 65,536 ids, between a system's users and
+ * systemd's dynamic ones. */
 static const struct {
     uint32_t base, count;
 } drop_ids[] = {{0x70000000, 0x10000}, {0xa000, 0x4000}};
@@ -50,7 +50,7 @@ static bool has_id(uint32_t first, uint32_t count, void *arg)
     return id >= first && id - first < count;
 }
 
-/* Whether there is such a user and group here, and we may become it and give it files. */
+/* Whether that user and group exist here, and we may become them and give them files. */
 static bool may_become(uint32_t id)
 {
     return jail_has_cap(CAP_SETUID) && jail_has_cap(CAP_SETGID) && jail_has_cap(CAP_CHOWN) &&
@@ -89,7 +89,7 @@ void jail_yield_memory(void)
 
 int jail_unshare(struct err *e)
 {
-    /* Security modules may allow namespaces, but no mounts in them. */
+    /* Security modules may allow namespaces, but not mounts in them. */
     if (unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS) == 0 &&
         mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0)
         return 0;
@@ -210,8 +210,8 @@ int jail_set_limits(const struct jail_limit *limits, size_t n, struct err *e)
 
 int jail_drop_bounding(uint64_t keep, struct err *e)
 {
-    /* The set limits what an executed program could gain, which no_new_privs rules out anyway; dropping
-     * from it takes CAP_SETPCAP. */
+    /* The set limits what an executed program could gain, which no_new_privs rules out anyway;
+     * dropping from it requires CAP_SETPCAP. */
     bool may = jail_has_cap(CAP_SETPCAP);
     for (unsigned long cap = 0; may && cap < 64; cap++)
         if (!(keep >> cap & 1) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno != EINVAL)

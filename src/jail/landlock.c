@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* As in linux/landlock.h of a current kernel: the build's headers may be older than the host. */
+/* As in a current kernel's linux/landlock.h: the build's headers may be older than the host. */
 enum { CREATE_RULESET_VERSION = 1, RULE_PATH_BENEATH = 1 };
 
 struct ruleset_attr {

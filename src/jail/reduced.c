@@ -16,7 +16,7 @@ int reduced_become(const struct jail_identity *id, struct err *e)
     if (r < 0)
         return r;
     if (id->dropped) {
-        /* A change of user would take what is needed for a change of root. */
+        /* Changing the user would drop what is needed to change the root. */
         if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) < 0 || setgroups(0, NULL) < 0 ||
             setresgid(id->gid, id->gid, id->gid) < 0 || setresuid(id->uid, id->uid, id->uid) < 0)
             return err_sys(e, errno, "cannot become the sandbox's user");
@@ -31,7 +31,7 @@ static int change_root(struct err *e)
     return 0;
 }
 
-/* Where the host has no Landlock there is nothing to enter (`msb doctor` says so). */
+/* If the host has no Landlock, there is nothing to enter (`msb doctor` reports this). */
 static int enter_landlock(const struct landlock_grant *g, size_t n, struct err *e)
 {
     int r = landlock_enter(g, n);

@@ -48,9 +48,9 @@
 
 enum { FILTER_MAX = 512, RULE_SETS_MAX = 4 };
 
-/* A call that is allowed when an argument, masked, has the given value, and so has a second one if
- * there is a second mask. A call that has rules is denied when none of them matches, whether the
- * generated list has it or not. */
+/* A call that is allowed if an argument, masked, has the given value, and so does a second one if
+ * there is a second mask. A call with rules is denied if none of them matches, whether or not it is
+ * in the generated list. */
 struct arg_rule {
     int nr;
     unsigned arg; /* its lower half, or HIGH(arg) */
@@ -63,7 +63,7 @@ struct arg_rule {
 enum { N_ARGS = 6 };
 #define HIGH(arg) ((arg) + N_ARGS)
 
-/* Whatever the arguments are. */
+/* Whatever its arguments. */
 #define ASK(number)                 \
     {                               \
         .nr = (number), .ask = true \
@@ -80,8 +80,8 @@ enum { N_ARGS = 6 };
         __NR_fcntl, 1, UINT32_MAX, F_SETFL, 2, O_NONBLOCK, O_NONBLOCK \
     }
 
-/* Memory, but no code; and no memory that RLIMIT_DATA does not count and no file has: shared and
- * anonymous, or growing. */
+/* Memory, but no code; and none that is neither counted by RLIMIT_DATA nor backed by a file: shared
+ * and anonymous, or growing. */
 #define MAP_NO_CODE                                                                          \
     {__NR_mmap, 2, PROT_EXEC, 0, 3, MAP_ANONYMOUS | MAP_GROWSDOWN, 0},                       \
     {                                                                                        \
@@ -90,7 +90,7 @@ enum { N_ARGS = 6 };
 
 static const struct arg_rule monitor_rules[] = {
     MAP_NO_CODE,
-    /* No record locks (one shows that it lives), and no copies of descriptors. */
+    /* No record locks (one shows that it is alive), and no copies of descriptors. */
     {__NR_fcntl, 1, UINT32_MAX, F_GETFL},
     SET_NONBLOCK,
     /* What makes a virtual CPU exit (engine/kvm/vcpu.c), where it is handled. */
@@ -115,14 +115,14 @@ static const struct arg_rule vcpu_rules[] = {
 };
 
 static const struct arg_rule uml_rules[] = {
-    /* Guest memory and the kernel's own heap. What is neither in the file of guest memory nor
+    /* Guest memory and the kernel's own heap. Memory that is neither in the guest memory file nor
      * counted by RLIMIT_DATA (shared and anonymous, or growing) would have no limit: the kernel has
-     * one such mapping, of which the supervisor knows. */
+     * one such mapping, which the supervisor knows. */
     {__NR_mmap, 3, ~(uint32_t)MAP_POPULATE, MAP_SHARED | MAP_FIXED},
     {__NR_mmap, 3, UINT32_MAX, MAP_PRIVATE | MAP_ANONYMOUS},
     {__NR_mmap, 3, UINT32_MAX, MAP_PRIVATE},
     {__NR_mmap, 3, UINT32_MAX, MAP_SHARED | MAP_ANONYMOUS, .ask = true},
-    /* Guest memory that is free goes back to the host: a hole in its file. */
+    /* Free guest memory is returned to the host: a hole in its file. */
     {__NR_madvise, 2, UINT32_MAX, MADV_REMOVE},
     /* Stubs install their own filter. */
     {__NR_prctl, 0, UINT32_MAX, PR_SET_NO_NEW_PRIVS},
@@ -141,7 +141,7 @@ static const struct arg_rule uml_rules[] = {
     {__NR_execveat, 4, UINT32_MAX, AT_EMPTY_PATH, .ask = true},
 };
 
-/* In namespaces of its own, where it sees no process, socket or file but its own. */
+/* In its own namespaces, where it sees only its own processes, sockets and files. */
 static const struct arg_rule uml_own_rules[] = {
     /* The kernel connects to its devices and talks to its stubs; it needs no other family. */
     {__NR_socket, 0, UINT32_MAX, AF_UNIX},
@@ -154,13 +154,13 @@ static const struct arg_rule uml_own_rules[] = {
     {__NR_sched_setaffinity, 2, UINT32_MAX, 0, HIGH(2), UINT32_MAX, 0, .ask = true},
 };
 
-/* Where the host places its heap at random: the supervisor says where it is. */
+/* If the host randomizes its heap's address: the supervisor tells where it is. */
 static const struct arg_rule uml_floating_rules[] = {
     ASK(__NR_brk),
 };
 
-/* Without namespaces of its own: it would see the caller's files, processes and sockets. It has no
- * call with which to name one; what it needs of them, its supervisor does in its place
+/* Without its own namespaces: it would see the caller's files, processes and sockets, so it has no
+ * calls that name them; its supervisor makes the ones that it needs on its behalf
  * (engine/uml/desk.h). */
 static const struct arg_rule uml_reduced_rules[] = {
     ASK(__NR_openat),
@@ -168,7 +168,7 @@ static const struct arg_rule uml_reduced_rules[] = {
     ASK(__NR_memfd_create),
     ASK(__NR_connect),
     ASK(__NR_brk),
-    /* Signals to its own process group; others only to a process that it started. */
+    /* Signals to its own process group; otherwise only to a process that it started. */
     {__NR_kill, 0, UINT32_MAX, 0},
     ASK(__NR_kill),
     /* Signals go where a descriptor's owner is. */
@@ -192,7 +192,7 @@ static const struct arg_rule uml_smp_rules[] = {
     {__NR_tgkill, 2, UINT32_MAX, SIGUSR2},
 };
 
-/* A kernel that traces its stubs also forks, to find out what it can do. */
+/* A kernel that traces its stubs also forks, to find out what tracing supports. */
 static const struct arg_rule uml_ptrace_rules[] = {
     {__NR_clone, 0, UINT32_MAX, CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID | SIGCHLD, .ask = true},
 };
@@ -381,7 +381,7 @@ static int build(struct program *p, const struct profile *pr, bool supervised)
     emit_load(p, offsetof(struct seccomp_data, arch));
     emit(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, HOST_AUDIT_ARCH);
     /* Where calls are refused with an error, those of another architecture are, too: a guest's
-     * 32-bit call is for its kernel to judge, and must not kill the stub. */
+     * 32-bit call is for its kernel to handle, and must not kill the stub. */
     bool error = (pr->deny & SECCOMP_RET_ACTION_FULL) == SECCOMP_RET_ERRNO;
     emit(p, BPF_RET | BPF_K, 0, 0, error ? pr->deny : SECCOMP_RET_KILL_PROCESS);
     /* x32 calls have other numbers, so they are denied like anything that is not listed. */
@@ -420,8 +420,8 @@ int seccomp_enter(enum seccomp_profile profile)
 
 int seccomp_enter_supervised(enum seccomp_profile profile)
 {
-    /* Once the supervisor looks at it, a call is not disturbed by signals any more, where the
-     * host's kernel knows how (Linux 5.19). */
+    /* Once the supervisor handles a call, signals no longer interrupt it, if the host's kernel
+     * supports that (Linux 5.19). */
     const unsigned flags = SECCOMP_FILTER_FLAG_NEW_LISTENER;
     int fd = install(profile, true, flags | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV);
     return fd == -EINVAL ? install(profile, true, flags) : fd;
