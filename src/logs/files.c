@@ -46,7 +46,8 @@ static int find_file(const struct log_file *files, int n, const struct log_file 
     return -1;
 }
 
-/* By whole seconds and one more: the kernel's clock for files lags behind that of the entries. */
+/* With a margin of more than a second: the kernel's clock for files lags behind that of the
+ * entries. */
 static bool written_before(const struct stat *st, uint64_t ns)
 {
     return ((uint64_t)st->st_mtim.tv_sec + 2) * 1000000000ULL < ns;
@@ -121,8 +122,8 @@ void log_stream_seek(struct log_stream *s, struct log_place to)
     buf_reset(&s->buf);
 }
 
-/* The file we are in may have been rotated, even away: it stays the first of the new set, and the
- * files that came after it follow. */
+/* The current file may have been rotated, even away: it stays the first of the new set, and the
+ * later files follow. */
 int log_stream_refresh(struct log_stream *s)
 {
     struct log_file fresh[LOG_FILES];
@@ -199,7 +200,7 @@ int log_stream_next(struct log_stream *s)
             s->at.off += n;
         } else if (n == 0) {
             if (s->at.file == s->n_files - 1)
-                return 0; /* the rest of a line may be on its way */
+                return 0; /* the rest of a line may still come */
             log_stream_seek(s, (struct log_place){s->at.file + 1, 0});
         }
     }
@@ -228,7 +229,7 @@ static int widen(struct log_stream *s)
     return 0;
 }
 
-/* Takes the last line off the window: 1 with the line; 0 when its beginning is not there yet. */
+/* Takes the last line off the window: 1 with the line; 0 if its beginning is not there yet. */
 static int take_last_line(struct log_stream *s, const char **line, size_t *n)
 {
     size_t len = s->window_len;

@@ -37,7 +37,7 @@ static bool take(struct cursor *c, char want)
     return true;
 }
 
-/* Exactly `digits` of them, with a value from min to max. */
+/* Exactly `digits` digits, with a value from min to max. */
 static bool take_number(struct cursor *c, int digits, int min, int max, int *ret)
 {
     int v = 0;
@@ -61,7 +61,7 @@ static bool take_date(struct cursor *c, struct tm *tm)
     return true;
 }
 
-/* HH:MM, and :SS with a fraction if it is there. */
+/* HH:MM, and :SS with a fraction if present. */
 static bool take_clock(struct cursor *c, struct tm *tm, uint64_t *ns)
 {
     *ns = 0;

@@ -108,7 +108,7 @@ static int show(struct logs *l, int stream)
     return l->by_line ? lines_add(&l->lines, e) : show_bytes(l, e);
 }
 
-/* Shows everything available by now, in the order of time. */
+/* Shows everything available by now, in chronological order. */
 static int show_available(struct logs *l)
 {
     for (;;) {
@@ -154,7 +154,7 @@ static size_t behind_newline(const struct log_entry *e, size_t nth)
     return p ? (size_t)(p - e->data) : e->len;
 }
 
-/* The stream with the newest entry that was not looked at yet; -1 when there is none. */
+/* The stream with the newest entry not examined yet; -1 if there is none. */
 static int newest(struct logs *l, bool *ended, int *ret)
 {
     *ret = -1;
@@ -182,8 +182,8 @@ struct tail {
     struct log_place from[STREAMS];
 };
 
-/* Takes stream i's entry into the tail; true when the tail is complete. A line begins behind the
- * newline of the line before it, so that one is needed, too. */
+/* Takes stream i's entry into the tail; true when the tail is complete. A line begins after the
+ * newline of the previous line, so that one is needed, too. */
 static bool tail_takes(struct logs *l, struct tail *t, int i)
 {
     struct log_stream *s = &l->stream[i];
@@ -214,7 +214,7 @@ static bool tail_takes(struct logs *l, struct tail *t, int i)
     return true;
 }
 
-/* Counts backwards, and leaves every stream where the tail begins. */
+/* Counts backward, and leaves every stream where the tail begins. */
 static int seek_tail(struct logs *l)
 {
     struct tail t = {0};
@@ -253,7 +253,7 @@ static int follow(struct logs *l)
         int r = flush(l);
         if (r < 0)
             return r;
-        /* Asked before reading, so that what was written before the end is still seen. */
+        /* Checked before reading, so that what was written before the end is still seen. */
         bool more = l->o->alive && l->o->alive(l->o->arg) && !is_past_until(l);
         for (int i = 0; i < l->n_streams && r == 0; i++)
             r = log_stream_refresh(&l->stream[i]);

@@ -91,7 +91,7 @@ static int show_kept(struct records *r)
     return k;
 }
 
-/* What was rendered is kept, or stays in `out` until that is full. */
+/* Keeps what was rendered, or leaves it in `out` until that is full. */
 static int pass_on(struct records *r)
 {
     if (r->keeping) {
@@ -163,7 +163,7 @@ static int show_early(struct records *r)
     return k < 0 ? k : pass_on(r);
 }
 
-/* Shows everything available by now, in the order of time. */
+/* Shows everything available by now, in chronological order. */
 static int show_available(struct records *r)
 {
     for (;;) {
@@ -198,7 +198,7 @@ static int follow(struct records *r)
         int k = flush(r);
         if (k < 0)
             return k;
-        /* Asked before reading, so that what was written before the end is still seen. */
+        /* Checked before reading, so that what was written before the end is still seen. */
         bool more = r->more && r->more(r->ctx, r);
         for (size_t i = 0; i < r->n && k == 0; i++)
             k = log_stream_refresh(&r->src[i]->stream);
