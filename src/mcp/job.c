@@ -22,7 +22,7 @@ static void capture_keep(struct capture *c, const void *p, size_t n)
     size_t room = c->kept.limit - buf_len(&c->kept);
     c->total += n;
     if (buf_append(&c->kept, p, MIN(n, room)) < 0)
-        c->kept.limit = buf_len(&c->kept); /* out of memory: the rest is cut off */
+        c->kept.limit = buf_len(&c->kept); /* out of memory: the rest is dropped */
 }
 
 static void close_capture(struct capture *c)
@@ -30,7 +30,7 @@ static void close_capture(struct capture *c)
     loop_close(c->job->loop, &c->src);
 }
 
-/* Reads what is there, a limited amount per turn; true if there was something. */
+/* Reads what is available, a limited amount per turn; true if there was something. */
 static bool capture_drain(struct capture *c)
 {
     static char block[READ_SIZE];

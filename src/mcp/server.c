@@ -205,7 +205,7 @@ static int run_msb(void *arg)
     return run->config->msb((int)run->argv.n, run->argv.v);
 }
 
-/* Whether a create is under way whose sandbox has that name. */
+/* Whether a sandbox with that name is being created. */
 static bool is_being_made(void *ctx, const char *name)
 {
     struct server *s = ctx;
@@ -215,7 +215,8 @@ static bool is_being_made(void *ctx, const char *name)
     return false;
 }
 
-/* A create, which is in the list of calls: with it and the others, is that too much? */
+/* Checks whether a create, which is in the list of calls, would together with the others exceed the
+ * limits. */
 static int check_limits(struct server *s, const struct call *c, struct err *e)
 {
     struct mcp_share used;
@@ -492,7 +493,7 @@ static void on_removed(struct job *j, int code)
     loop_stop(j->loop);
 }
 
-/* Not a later sandbox of the same name that was created elsewhere. */
+/* Not a later sandbox with the same name that was created elsewhere. */
 static bool is_ours(const struct server *s, const char *name)
 {
     char label[64];

@@ -74,7 +74,7 @@ static int add(struct strlist *argv, const char *a, const char *b)
     return r < 0 || !b ? r : strlist_add(argv, b);
 }
 
-/* As one argument, so that a value that begins with '-' is not taken for an option. */
+/* As one argument, so that a value that begins with '-' is not taken as an option. */
 static int add_option(struct strlist *argv, const char *option, const char *value)
 {
     char *text;
@@ -205,7 +205,7 @@ static int add_resources(const struct mcp_config *c, const json_t *args, struct 
     return r;
 }
 
-/* The user's options. An image that may not be pulled comes from the cache, whatever they say. */
+/* The user's options. An image that may not be pulled comes from the cache, regardless of them. */
 static int add_decided(const struct mcp_config *c, bool cached, struct strlist *argv)
 {
     int r = cached ? strlist_add(argv, "--pull=never") : 0;
