@@ -19,7 +19,7 @@ enum field_kind { TEXT, U32, U64 };
 /* How a field is stored in one of the two structs, which both begin with `has`. */
 struct field_spec {
     uint16_t tag;
-    uint16_t has; /* enum file_has; 0: it need not be noted */
+    uint16_t has; /* enum file_has; 0: not recorded */
     uint16_t at;  /* offset in the struct */
     uint16_t max; /* of a TEXT */
     enum field_kind kind;

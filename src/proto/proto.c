@@ -133,7 +133,7 @@ int proto_end(struct proto_writer *w)
         }
         w->err = -EMSGSIZE;
     }
-    w->out->tail -= len; /* no half frame stays behind */
+    w->out->tail -= len; /* no partial frame is left behind */
     return w->err;
 }
 
