@@ -21,7 +21,7 @@ char *auth_current(struct endpoint *ep, unsigned *generation)
 {
     (void)pthread_mutex_lock(&ep->lock);
     if (ep->authorization && ep->expires_ns && now_ns() >= ep->expires_ns) {
-        secret_free(&ep->authorization); /* asking without it brings the challenge for the next */
+        secret_free(&ep->authorization); /* a request without it gets the challenge for the next */
         ep->generation++;
     }
     *generation = ep->generation;
@@ -65,7 +65,7 @@ static int denied(const struct endpoint *ep, struct err *e)
 
 /* --- tokens --------------------------------------------------------------------------------- */
 
-/* Passwords go to the realm: it must be as safe as the registry. */
+/* Passwords are sent to the realm, so it must be as secure as the registry. */
 static int check_realm(struct endpoint *ep, const char *realm, struct err *e)
 {
     if (realm && strncasecmp(realm, "https://", 8) == 0)
@@ -85,9 +85,9 @@ static int add_param(struct buf *b, const char *name, const char *value)
     return escaped ? buf_printf(b, "%s%s=%s", buf_len(b) ? "&" : "", name, escaped) : -ENOMEM;
 }
 
-/* Asks for access to this repository, or for the scope that the registry named. For a push that is
- * write access from the first request on: some registries refuse a token that can only read, and
- * name no scope then. Several scopes are for a mount from another repository. */
+/* Asks for access to this repository, or for the scope that the registry named. For a push, that is
+ * write access from the first request on: some registries refuse a read-only token, and then name
+ * no scope. Several scopes are for a mount from another repository. */
 static int add_scope(struct endpoint *ep, const struct challenge *c, struct buf *b)
 {
     char scope[512];

@@ -29,7 +29,7 @@ static int open_dir(const char *home, bool make, int *ret, struct err *e)
     return !make && errno == ENOENT ? -ENOENT : err_sys(e, errno, "cannot open %s", path);
 }
 
-/* A missing file is an empty one. */
+/* A missing file counts as empty. */
 static int load_text(int dirfd, char **text, size_t *n, struct err *e)
 {
     int r = file_read_at(dirfd, FILE_NAME, CREDENTIALS_FILE_MAX, text, n);

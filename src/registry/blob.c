@@ -16,7 +16,7 @@ struct blob {
     size_t ep;
     struct http_response *resp;
     uint64_t pos, size;
-    uint64_t skip; /* bytes that we have already, which the server sends again */
+    uint64_t skip; /* bytes that we already have, which the server resends */
     unsigned tries;
     bool failed;
 };
@@ -81,7 +81,7 @@ static int connect_blob(struct blob *b, struct err *e)
     }
 }
 
-/* One read from the connection; 0: go round again. */
+/* One read from the connection; 0: try again. */
 static ssize_t read_some(struct blob *b, void *p, size_t n, struct err *e)
 {
     char waste[SKIP_STEP];

@@ -1,6 +1,6 @@
 /* docker-credential-NAME: a program that keeps passwords. It reads the registry from standard input
- * and answers with JSON. It is the user's own program, but its output and its run time are bounded
- * all the same. */
+ * and answers with JSON. It is the user's own program, but its output and its run time are still
+ * bounded. */
 #include "registry/credentials.h"
 
 #include "image/oci/reference.h"

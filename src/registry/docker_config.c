@@ -130,7 +130,7 @@ static int docker_lookup(json_t *root, const char *registry, struct docker_auth 
     if (r != -ENOENT)
         return r;
     credentials_free(&ret->found); /* incomplete */
-    /* The store keeps all credentials: an empty entry only says that it has some. */
+    /* The store keeps all credentials: an empty entry only means that it has some. */
     AUTO_FREE char *store = credentials_member(root, "credsStore");
     return store ? use_helper(store, ret, e) : -ENOENT;
 }

@@ -119,8 +119,8 @@ void endpoint_free(struct endpoint *ep)
     free(ep);
 }
 
-/* Nothing there speaks TLS (or only a proxy for plain HTTP knows the name). A server that has
- * answered over TLS is never downgraded later. */
+/* The server does not support TLS (or only a proxy for plain HTTP knows the name). A server that
+ * has answered over TLS is never downgraded later. */
 static bool fall_back(struct endpoint *ep, int code)
 {
     bool no_tls = code == -EPROTO || code == -ECONNREFUSED || code == -EHOSTUNREACH ||

@@ -294,7 +294,7 @@ static size_t on_send(char *p, size_t size, size_t count, void *data)
 {
     struct answer *a = data;
     const struct http_send *s = a->q ? a->q->send : NULL;
-    if (!s) /* the answer was there before all was sent */
+    if (!s) /* the response came before everything was sent */
         return CURL_READFUNC_ABORT;
     size_t n = (size_t)MIN((uint64_t)size * count, s->size - a->sent);
     if (n && s->p)
@@ -334,7 +334,7 @@ static size_t on_header(char *p, size_t size, size_t count, void *data)
     if (a->headers_done)
         return size * count; /* trailers */
     if (n == 0) {
-        /* 1xx answers come before the real one. */
+        /* 1xx responses come before the real one. */
         a->headers_done = a->pub.status >= 200;
         return size * count;
     }
@@ -549,7 +549,7 @@ static int transfer_some(struct answer *a, struct err *e)
     return 0;
 }
 
-/* Waits for the network; gives up when too little has arrived for too long. Only time spent here
+/* Waits for the network; gives up if too little has arrived for too long. Only time spent here
  * counts, so a slow reader does not look like a slow server. */
 static int wait_more(struct answer *a, struct err *e)
 {
@@ -573,7 +573,7 @@ static int wait_more(struct answer *a, struct err *e)
                    (unsigned long long)(timeout_ms / 1000));
 }
 
-/* Notes where the registry itself is: the address that answered, not others that its name has. */
+/* Notes the registry's own address: the one that answered, not its name's other addresses. */
 static void note_address(const struct answer *a)
 {
     char *ip = NULL;
@@ -638,7 +638,7 @@ static int next_hop(struct answer *a, struct err *e)
     return 0;
 }
 
-/* Host and path alone: a query may be a signature, and a URL may have a password in it. */
+/* Only host and path: a query may be a signature, and a URL may contain a password. */
 static void trace_hop(const struct answer *a, int r)
 {
     if (!diag_tracing())
@@ -697,7 +697,7 @@ int http_open(struct http *h, const struct http_request *q, struct http_response
         http_close(&a->pub);
         return r;
     }
-    if (a->location) /* one that makes no sense is ignored */
+    if (a->location) /* an invalid one is ignored */
         a->pub.location = url_resolve(a->url, a->location);
     a->q = NULL;
     curl_off_t length = -1;
@@ -718,7 +718,7 @@ static ssize_t take_held(struct answer *a, void *p, size_t n)
 
 static ssize_t read_network(struct answer *a, struct err *e)
 {
-    /* Does nothing to a transfer that is not paused. */
+    /* Has no effect on a transfer that is not paused. */
     if (!a->done)
         (void)a->h->curl->easy_pause(a->conn->easy, CURLPAUSE_CONT);
     while (a->dst_used == 0) {

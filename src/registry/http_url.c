@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* libcurl's string as one of ours; NULL is fine. */
+/* Copies libcurl's string; may be NULL. */
 static char *take_string(const struct curl_api *curl, char *s)
 {
     char *copy = s ? strdup(s) : NULL;

@@ -15,7 +15,7 @@ struct partial {
     struct registry *r;
     struct digest blob;
     uint64_t size;
-    uint64_t pos;  /* bytes given out */
+    uint64_t pos;  /* bytes returned so far */
     uint64_t have; /* bytes in the file at the beginning */
     int fd;        /* locked; -1: nothing is recorded */
     struct partial_fate *fate;
@@ -37,14 +37,14 @@ static int open_file(int dirfd, const struct digest *blob, uint64_t size, uint64
     return steal_fd(&fd);
 }
 
-/* Recording is optional: when it fails (a full disk), the download goes on. */
+/* Recording is optional: if it fails (a full disk), the download continues. */
 static void record(struct partial *s, const void *p, size_t n)
 {
     if (s->fd < 0)
         return;
     if (write_all(s->fd, p, n) == 0)
         return;
-    if (ftruncate(s->fd, 0) < 0) /* gives the space back, where that works */
+    if (ftruncate(s->fd, 0) < 0) /* releases the space, if that works */
         errno = 0;
     close_fd(&s->fd);
 }

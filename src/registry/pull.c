@@ -26,7 +26,7 @@ struct pull {
     struct oci_config config;
     struct pull_layer *layers;
     struct image_layer *made;
-    atomic_bool stop; /* what registry and workers watch */
+    atomic_bool stop; /* watched by registry and workers */
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
@@ -117,7 +117,7 @@ static int get_config(struct pull *p, struct buf *body, struct err *e)
 
 /* --- layers --------------------------------------------------------------------------------- */
 
-/* A layer as one worker has it. */
+/* A layer being handled by one worker. */
 struct job {
     struct pull *p;
     size_t i;
@@ -173,7 +173,7 @@ static int add_layer(struct pull *p, size_t i, struct err *e)
     struct job j = {.p = p, .i = i};
     int r = add_once(&j, e);
     if (r < 0 && !j.fate.broken && j.fate.replayed > 0 && !atomic_load(&p->stop)) {
-        /* What an earlier pull left may be damaged: download all of it again. */
+        /* What an earlier pull left may be damaged: download everything again. */
         atomic_store(&p->layers[i].progress.read, 0);
         atomic_store(&p->layers[i].resumed, 0);
         err_clear(e);

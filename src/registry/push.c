@@ -47,7 +47,7 @@ static void tick(struct push *p, bool now)
 
 /* --- blobs ---------------------------------------------------------------------------------- */
 
-/* A blob on its way. */
+/* A blob being sent. */
 struct parcel {
     struct push *p;
     const struct digest *digest;
@@ -63,7 +63,7 @@ static void on_sent(void *ctx, uint64_t bytes)
     tick(x->p, false);
 }
 
-/* 1: it is there. */
+/* 1: the registry has it. */
 static int has_blob(struct push *p, const struct digest *d, struct err *e)
 {
     char text[DIGEST_TEXT_SIZE], path[DIGEST_TEXT_SIZE + 16];
@@ -76,7 +76,7 @@ static int has_blob(struct push *p, const struct digest *d, struct err *e)
     if (r < 0)
         return r;
     assert(resp);
-    /* Where it would come from is not followed: that it comes from somewhere is the answer. */
+    /* The redirect is not followed: its existence is the answer. */
     r = resp->status == 200 || (resp->status / 100 == 3 && resp->location) ? 1 : 0;
     if (!r && resp->status != 404)
         r = registry_explain_push(p->registry, p->ep, resp, "a look for a blob", e);
@@ -84,7 +84,7 @@ static int has_blob(struct push *p, const struct digest *d, struct err *e)
     return r;
 }
 
-/* Opens an upload: *ret is its address. With a query it may be needless: 1. */
+/* Opens an upload: *ret is its address. With a query, it may turn out to be unnecessary: 1. */
 static int begin_upload(struct push *p, const char *query, char **ret, struct err *e)
 {
     char path[QUERY_MAX + 32];
@@ -108,7 +108,7 @@ static int begin_upload(struct push *p, const char *query, char **ret, struct er
     return r;
 }
 
-/* All of it at once. */
+/* Sends all of it at once. */
 static int put_blob(struct parcel *x, const char *location, struct err *e)
 {
     struct push *p = x->p;
@@ -132,8 +132,8 @@ static int put_blob(struct parcel *x, const char *location, struct err *e)
     return r;
 }
 
-/* A broken upload begins again: what came of it cannot be known without asking, and registries
- * disagree about the answer. */
+/* A broken upload starts over: what has arrived cannot be known without asking, and registries
+ * disagree about how to answer. */
 static int upload(struct parcel *x, struct err *e)
 {
     struct push *p = x->p;
@@ -176,7 +176,7 @@ static int mount_blob(struct push *p, const struct digest *blob)
         if (begin_upload(p, query, &unused, NULL) == 1)
             return 1;
     }
-    return 0; /* it was worth a try: what fails here is said when it is uploaded */
+    return 0; /* it was worth a try: failures are reported when uploading */
 }
 
 /* --- layers --------------------------------------------------------------------------------- */
@@ -268,7 +268,7 @@ static int push_layers(struct push *p, struct err *e)
 
 /* --- documents ------------------------------------------------------------------------------ */
 
-/* As they came where the layers are the same, byte for byte; else with what changed. */
+/* Unchanged if the layers are the same, byte for byte; else adapted. */
 static int make_documents(struct push *p, struct oci_document *config,
                           struct oci_document *manifest, struct err *e)
 {

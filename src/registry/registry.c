@@ -151,7 +151,7 @@ bool registry_temporary(long status)
            (status >= 500 && status < 600 && status != 501 && status != 505);
 }
 
-/* Seconds; dates are rare and get the usual pauses. 0 gets a short pause all the same. */
+/* Seconds; dates are rare and get the usual pauses. 0 still gets a short pause. */
 static uint64_t retry_after_ms(const struct http_response *resp)
 {
     uint64_t s;
