@@ -14,7 +14,8 @@ enum { RANDOM_LEN = 40 };
 
 #define FORMAT "NAME@HOST[/PATH][,HOST...][,OPTION...]"
 
-/* Placeholders stay out of these: servers show them to others, or they decide where a request goes. */
+/* Headers in which placeholders are not allowed: servers show them to others, or they decide where
+ * a request goes. */
 static const char *const never[] = {
     "host", "connection", "content-length", "transfer-encoding", "upgrade",
     "te",   "trailer",    "expect",         "keep-alive",        "http2-settings"};
@@ -103,7 +104,7 @@ static int parse_place(struct subst_secret *x, const char *text, struct err *e)
     return add_place(x, &p, e);
 }
 
-/* Letters, digits, '-' and '_': nothing that a client would encode. */
+/* Letters, digits, '-' and '_': no characters that a client would encode. */
 static int parse_holder(struct subst_secret *x, const char *text, struct err *e)
 {
     size_t n = strlen(text);
@@ -245,7 +246,7 @@ int spec_bound_add(struct spec_bound *b, const char *text, struct err *e)
     size_t i = find_secret(b, x->name);
     if (i == SUBST_SECRETS_MAX)
         return err_set(e, E2BIG, "at most %d secrets can be bound", SUBST_SECRETS_MAX);
-    if (i < b->secrets.n) { /* more hosts for it */
+    if (i < b->secrets.n) { /* more hosts for an existing one */
         if (asprintf(&joined, "%s,%s", b->secrets.v[i], strchr(text, '@') + 1) < 0)
             return err_oom(e);
         text = joined;
@@ -296,7 +297,7 @@ int spec_bound_add_ca(struct spec_bound *b, const char *text, struct err *e)
     return strlist_add(&b->cas, text) < 0 ? err_oom(e) : 0;
 }
 
-/* The gateway answers DNS itself, and http:// is allow-plaintext's. */
+/* The gateway handles DNS itself, and http:// is up to allow-plaintext. */
 int spec_bound_add_port(struct spec_bound *b, uint64_t port, struct err *e)
 {
     if (port == 0 || port > UINT16_MAX || port == 53 || port == 80)
@@ -315,13 +316,13 @@ int spec_bound_add_port(struct spec_bound *b, uint64_t port, struct err *e)
     return 0;
 }
 
-/* Whether some name is meant by both. */
+/* Whether some name matches both. */
 static bool overlap(const struct subst_host *a, const struct subst_host *b)
 {
     return subst_host_matches(a, b->name) || subst_host_matches(b, a->name);
 }
 
-/* What must not be said of hosts that a secret is bound to. */
+/* Refuses options for hosts to which a secret is bound. */
 static int check_apart(const struct strlist *hosts, const char *option, const char *why,
                        const struct subst_secret *x, struct err *e)
 {
@@ -352,7 +353,7 @@ static int check_secret(const struct spec_bound *b, const struct subst_secret *x
     return r;
 }
 
-/* The key is looked at where certificates are issued (intercept/ca.h). */
+/* The key is checked where certificates are issued (intercept/ca.h). */
 static int check_authority(const struct spec_bound *b, struct err *e)
 {
     if (!b->ca_cert != !b->ca_key)

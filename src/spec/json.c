@@ -3,8 +3,8 @@
  * The layout is the documented one. "config" also has the keys of features that this version lacks,
  * with values that say so, for readers written for the full set. Where the documented unit is
  * coarser than ours (seconds, MiB), a second key holds the exact value and is the one that is read
- * back. spec.json leaves out everything that reading it back does not need: `ls` parses one for
- * each sandbox.
+ * back. spec.json omits everything that is not needed to read it back: `ls` parses one for each
+ * sandbox.
  *
  * Reading is strict about the type and range of keys it knows, and ignores others.
  */
@@ -342,7 +342,7 @@ static int read_env(struct sandbox_spec *s, const json_t *j, struct err *e)
     return r;
 }
 
-/* An object of texts, each of which is added by its name. */
+/* An object of texts, each of which is added under its name. */
 static int read_texts(struct sandbox_spec *s, const json_t *j, const char *key,
                       int (*add)(struct sandbox_spec *, const char *, const char *, struct err *),
                       struct err *e)
@@ -606,7 +606,7 @@ static int read_cpus(const json_t *o, const char *key, double *ret, struct err *
     return 0;
 }
 
-/* Numbers, and where they run. */
+/* Amounts of resources, and CPU placement. */
 static int read_quantities(struct sandbox_spec *s, const json_t *o, struct err *e)
 {
     size_t placement = s->placement, thp = s->thp;

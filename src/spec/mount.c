@@ -41,7 +41,7 @@ char *spec_guest_path(const char *path)
     return out;
 }
 
-/* A container runtime also mounts files of its own in /dev. */
+/* A container runtime also mounts its own files in /dev. */
 static bool may_cover(const struct sandbox_spec *s, const char *path)
 {
     return strcmp(path, "/dev/shm") == 0 ||

@@ -40,7 +40,7 @@ static const char *const default_names[] = {
     [NET_DEFAULT_DENY] = "deny",
 };
 
-/* With defaults filled in: a reader need not know the rules for what is left out. */
+/* With defaults filled in: a reader need not know the rules for omitted settings. */
 static json_t *policy_json(const struct spec_net *n)
 {
     bool said = n->profile || n->rules.n > 0 || n->egress != NET_DEFAULT_UNSET || n->off;

@@ -28,7 +28,7 @@ void spec_patches_free(struct spec_patches *l)
     *l = (struct spec_patches){0};
 }
 
-/* Only the destination of a file keeps a slash at its end, which says that it is a directory. */
+/* Only the destination of a file keeps a slash at its end, which means that it is a directory. */
 static char *clean_path(enum patch_kind kind, const char *path)
 {
     size_t n = strlen(path);

@@ -24,8 +24,8 @@ static void cut(struct net_addr *a, unsigned bits)
         a->b[i / 8] &= (uint8_t) ~(0x80 >> i % 8);
 }
 
-/* Addresses that mean something else to a guest, or to us: its own, those of its link, groups, and
- * services that clouds have. */
+/* Addresses with a special meaning to a guest, or to us: loopback, link-local, multicast, and cloud
+ * services. */
 static bool is_special(const struct net_addr *a)
 {
     enum addr_class c = addr_classify(a);

@@ -155,8 +155,8 @@ int spec_add_group(struct spec_security *s, const char *group, struct err *e)
     return strlist_add(&s->groups, group) < 0 ? err_oom(e) : 0;
 }
 
-/* What programs are known to need, and what has no effect beyond resources of the guest. A name that
- * ends in a dot stands for all below it. */
+/* Settings that programs are known to need, and that only affect the guest's own resources. A name
+ * that ends in a dot stands for everything below it. */
 static const char *const sysctls[] = {
     "fs.file-max",          "fs.inotify.",        "fs.mqueue.",    "fs.nr_open",
     "kernel.msgmax",        "kernel.msgmnb",      "kernel.msgmni", "kernel.sem",
@@ -290,8 +290,8 @@ int spec_security_from_json(struct spec_security *s, const json_t *j, struct err
 
 /* --- mounts of a profile --------------------------------------------------------------------- */
 
-/* Directories in memory, as `docker run` is asked for by agents that harden it; the later ones only
- * where nothing is to be kept. */
+/* Directories in memory, like those that agents request to harden `docker run`; the later ones only
+ * if nothing is to be kept. */
 static const struct {
     const char *path;
     uint64_t size;

@@ -85,7 +85,7 @@ void spec_free(struct sandbox_spec *s)
 
 /* --- text ----------------------------------------------------------------------------------- */
 
-/* Text that goes to the guest as it is: no control characters, valid UTF-8. */
+/* Text that goes to the guest unchanged: no control characters, valid UTF-8. */
 static bool plain(const char *s)
 {
     for (const char *p = s; *p; p++)
@@ -235,7 +235,7 @@ static int check_label(const char *key, size_t key_len, const char *value, struc
     return 0;
 }
 
-/* From now on the label of that key is not the image's. */
+/* From now on, the label with that key is not the image's. */
 static void forget_image_label(struct sandbox_spec *s, const char *key, size_t n)
 {
     struct strlist *l = &s->image_labels;
@@ -248,7 +248,7 @@ static void forget_image_label(struct sandbox_spec *s, const char *key, size_t n
         }
 }
 
-/* Labels are kept sorted by key, as the JSON form has them. */
+/* Labels are kept sorted by key, as in the JSON form. */
 int spec_add_label(struct sandbox_spec *s, const char *arg, struct err *e)
 {
     size_t key_len = strcspn(arg, "=");
@@ -405,7 +405,7 @@ uint64_t spec_max_memory_mib(const struct sandbox_spec *s)
     return MAX(s->max_memory_mib, s->memory_mib);
 }
 
-/* What it may grow to; 0 was not given. */
+/* Limits of growth; 0: not given. */
 static int check_growth(const struct sandbox_spec *s, struct err *e)
 {
     if (!isfinite(s->max_cpus) || s->max_cpus < 0 || s->max_cpus > SPEC_CPUS_MAX)
@@ -504,7 +504,7 @@ static int check_runtime(const struct sandbox_spec *s, struct err *e)
                    s->log_level);
 }
 
-/* An init of the image's mounts, forks and changes settings as it likes. */
+/* An image's init mounts, forks and changes settings as it likes. */
 static int check_init(const struct sandbox_spec *s, struct err *e)
 {
     int r = spec_init_check(&s->init, e);

@@ -1,5 +1,5 @@
-/* Write paths: the only parts of the guest that may be written, if there are any. The guest's kernel
- * enforces them; a share outside all of them is read-only for its server as well. */
+/* Write paths: the only parts of the guest that may be written, if there are any. The guest's
+ * kernel enforces them; a share outside all of them is also read-only for its server. */
 #include "spec/spec.h"
 
 #include "proto/proto.h"
@@ -38,7 +38,7 @@ int spec_add_write_path(struct sandbox_spec *s, const char *path, struct err *e)
 
 void spec_protect_mounts(struct sandbox_spec *s)
 {
-    /* A read-only root leaves mounts as they were asked for. */
+    /* A read-only root leaves mounts as requested. */
     bool all = s->write_paths.n == 0 || s->security.read_only;
     for (size_t i = 0; !all && i < s->n_mounts; i++) {
         struct spec_mount *m = &s->mounts[i];
