@@ -67,7 +67,7 @@ static void settle(const struct store *s)
         find(s);
 }
 
-/* What the environment asks for; -ENOENT: nothing. */
+/* The level that the environment asks for; -ENOENT: none. */
 static int asked_level(void)
 {
     static const char *const names[] = {"off", "denied", "all"};
@@ -102,7 +102,7 @@ static enum audit_level level(void)
 
 /* --- records --------------------------------------------------------------------------------- */
 
-/* The program that started us: who asked, as far as a name tells. */
+/* The program that started us, as an indication of who asked. */
 static const char *parent_name(void)
 {
     static char name[32];
@@ -280,7 +280,7 @@ static void put_list(json_t *j, const char *key, json_t *list)
     json_decref(list);
 }
 
-/* Their names alone: placeholders do not belong in the log, either. */
+/* Only their names: placeholders do not belong in the log, either. */
 static json_t *bound_of(const struct spec_bound *b)
 {
     json_t *list = json_array();
@@ -309,7 +309,7 @@ json_t *audit_spec(const struct sandbox_spec *spec)
 
 /* --- commands -------------------------------------------------------------------------------- */
 
-/* As many arguments as fit; *cut: the last one was cut. */
+/* As many arguments as fit; *cut: the last one was truncated. */
 static json_t *argv_of(const struct strlist *argv, bool *cut)
 {
     json_t *list = json_array();
@@ -359,7 +359,7 @@ void audit_exec(const struct store *s, const char *sandbox, const struct audit_e
     audit(s, "exec", sandbox, j);
 }
 
-/* Its id begins with when it began. */
+/* Its id begins with its start time. */
 static uint64_t began_at(const char *id)
 {
     const char *dash = strchr(id, '-');
@@ -387,7 +387,7 @@ static void write_collected(const struct store *s, const char *sandbox, const st
     append(s, j);
 }
 
-/* Goes back until there are enough, then forward from there. */
+/* Goes back until there are enough, then forward. */
 static void collect(const struct store *s, const char *sandbox, struct log_stream *in)
 {
     enum audit_level l = level();
@@ -421,7 +421,7 @@ void audit_collect(const struct store *s, const char *sandbox, int dirfd)
     in.parse = log_record_parse;
     collect(s, sandbox, &in);
     log_stream_close(&in);
-    /* So that a removal that is repeated does not collect them again. */
+    /* So that a repeated removal does not collect them again. */
     for (int i = 0; i < LOG_FILES; i++) {
         char file[32] = LOG_NET_NAME;
         if (i > 0)

@@ -26,8 +26,8 @@ enum {
     REPAIR_MAX = 512,
 };
 
-/* Far beyond what can be written, and far below what JSON's integers hold. From half of it on no writer
- * goes on. */
+/* Far beyond what can be written, and far below what JSON's integers hold. Writers do not continue
+ * from half of it on. */
 static const uint64_t SEQ_MAX = 1ULL << 62;
 
 #define LINK_FORMAT "{\"seq\":%" PRIu64 ",\"prev\":\"%s\","
@@ -227,7 +227,7 @@ static int head_write(int fd, const struct audit_head *h)
 
 /* --- the file -------------------------------------------------------------------------------- */
 
-/* Does the name still lead to this file? */
+/* Whether the name still leads to this file. */
 static bool is_current(int home_fd, const struct stat *st)
 {
     struct stat now;
@@ -300,7 +300,7 @@ static int chain_write(struct chain *c, const void *p, size_t n)
     return -code;
 }
 
-/* `text` (with a newline before and after it, or not) has become the newest record. */
+/* `text` (with a newline before and after it, or not) becomes the newest record. */
 static void advance(struct chain *c, const char *text, size_t n)
 {
     struct digest d = digest_of(text, n);

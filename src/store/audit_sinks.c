@@ -19,7 +19,7 @@
 
 enum {
     WAIT_MS = 500,             /* for a sink that is busy */
-    DATAGRAM_MAX = 128 * 1024, /* what is longer is cut: the file has all of it */
+    DATAGRAM_MAX = 128 * 1024, /* longer ones are truncated: the file has all of it */
 };
 
 #define SYSLOG_PATH "/dev/log"
@@ -75,7 +75,7 @@ static int send_syslog(int fd, const char *line)
     return r < 0 ? r : send_datagram(fd, &b);
 }
 
-/* A value with a newline in it would be a field of its own: such names are in the record alone. */
+/* A value with a newline would become a separate field: such names are only in the record. */
 static int put_field(struct buf *b, const char *name, const char *value)
 {
     return value && !strchr(value, '\n') ? buf_printf(b, "%s=%.1024s\n", name, value) : 0;
@@ -105,7 +105,7 @@ static int send_journal(int fd, const json_t *j, const char *line)
 
 /* --- a program ------------------------------------------------------------------------------- */
 
-/* It holds no terminal or pipe of the caller's. */
+/* It keeps none of the caller's terminals or pipes open. */
 static int start_command(char *const *argv)
 {
     static char path[] = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -137,7 +137,7 @@ static int start_command(char *const *argv)
     return code ? -code : steal_fd(&ours);
 }
 
-/* All of it, in the time a program may take. */
+/* Sends all of it, within the program's time limit. */
 static int feed(int fd, const char *p, size_t n)
 {
     uint64_t until = now_ns() + WAIT_MS * 1000000ULL;
@@ -158,7 +158,7 @@ static int feed(int fd, const char *p, size_t n)
     return 0;
 }
 
-/* One that has ended must not end us: SIGPIPE is held back, and taken, while we write. */
+/* A program that has ended must not end us: SIGPIPE is blocked, and consumed, while we write. */
 static int send_command(int fd, const char *line)
 {
     sigset_t broken, old, pending;

@@ -31,7 +31,7 @@ struct verify {
     struct audit_mark before; /* the record before the last one */
     struct place last_at;     /* of check->last */
     uint64_t compared;        /* up to this record */
-    bool odd;                 /* the line before is no record: a repair may follow */
+    bool odd;                 /* the line before is not a record: a repair may follow */
     bool odd_whole;
     struct place odd_at;
     uint64_t odd_bytes;
@@ -80,8 +80,8 @@ static void complain_odd(struct verify *v)
 
 /* --- one line -------------------------------------------------------------------------------- */
 
-/* Marks that are known from elsewhere are compared with what is there, once the next line has shown
- * that the last record stands. */
+/* Compares marks known from elsewhere with the actual records, once the next line has confirmed the
+ * last one. */
 static void compare_known(struct verify *v)
 {
     const struct audit_mark *x = v->check->expect, *now = &v->check->last;
@@ -108,8 +108,8 @@ static bool follows(const struct audit_mark *link, const struct audit_mark *m)
     return hash && link->seq == m->seq + 1;
 }
 
-/* The first record that is there. Older ones are gone in order if there are as many files as there may
- * be, each from its first record on. */
+/* The first existing record. Older ones were removed legitimately if there are as many files as
+ * allowed, each from its first record on. */
 static void begin(struct verify *v, const struct audit_mark *link, const struct place *at)
 {
     struct audit_check *c = v->check;
@@ -119,7 +119,7 @@ static void begin(struct verify *v, const struct audit_mark *link, const struct 
         complain_missing(v, at, 1, link->seq - 1, " before this one");
     if (link->seq == 1 && !follows(link, &c->last))
         complain(v, at, 1, "record 1 was changed: nothing can be before it");
-    if (x && x->seq + 1 == link->seq) { /* the link speaks for the record that is gone */
+    if (x && x->seq + 1 == link->seq) { /* the link vouches for the missing record */
         v->saw_expect = true;
         if (!same(x->hash, link->hash))
             complain(v, at, link->seq, "record %" PRIu64 " does not follow the one expected",
@@ -143,7 +143,7 @@ static void check_beginning(struct verify *v, const json_t *j, const struct audi
                  link->seq);
 }
 
-/* Does it repair the line before it? That may have lost nothing but its end: then it looked like a
+/* Whether it repairs the previous line. That may have lost only its end: then it looked like a
  * record, whatever its number, and the repair follows the record before it. */
 static bool repairs(struct verify *v, const json_t *j, const struct audit_mark *link)
 {
@@ -271,7 +271,7 @@ static int is_still(int home_fd, const struct part *p)
     return mine.st_ino == now.st_ino && mine.st_dev == now.st_dev ? 0 : -EAGAIN;
 }
 
-/* Files and head as they are at one moment: nobody writes while the lock is held. */
+/* Opens files and head at one moment: nothing writes while the lock is held. */
 static int open_all(int home_fd, struct parts *p, struct verify *v, struct err *e)
 {
     int r = -EAGAIN;
@@ -308,13 +308,13 @@ static int read_part(struct verify *v, const struct part *p, struct err *e)
     return k < 0 ? err_sys(e, -k, "cannot read %s", p->file) : 0;
 }
 
-/* What only the end shows. */
+/* Checks what only the end shows. */
 static void finish(struct verify *v)
 {
     struct audit_check *c = v->check;
     const struct audit_mark *x = c->expect;
     compare_known(v);
-    if (v->odd && !v->odd_whole) { /* a writer was killed, and nobody has written since */
+    if (v->odd && !v->odd_whole) { /* a writer was killed, and nothing was written since */
         v->odd = false;
         c->cut = true;
     }

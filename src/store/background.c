@@ -11,7 +11,7 @@ enum { FILE_MAX = 64 * 1024 };
 
 static const char COMMANDS_FILE[] = "commands.json";
 
-/* The oldest that has ended makes room, or simply the oldest. */
+/* Drops the oldest that has ended, or else simply the oldest. */
 static void drop_one(struct background *b)
 {
     size_t at = 0;
@@ -84,7 +84,7 @@ void background_load(const struct store *s, const struct sandbox *sb, struct bac
         struct background_command *c = &ret->v[ret->n];
         if (!read_command(json_array_get(a, i), c) || c->started_ns < sb->state.started_ns)
             continue;
-        if (!c->ended && sb->state.pid == 0) { /* nobody was there to see its end */
+        if (!c->ended && sb->state.pid == 0) { /* nothing was left to see its end */
             c->ended = true;
             c->exit_code = BACKGROUND_UNKNOWN;
             c->ended_ns = sb->state.updated_ns;

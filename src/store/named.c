@@ -25,7 +25,7 @@ int named_made_open(const struct named_kind *k, int all, const char *name, struc
     int fd = mkdirat(all, name, 0700) < 0 && errno != EEXIST ? -errno : dir_open_at(all, name);
     if (fd < 0)
         return err_sys(e, -fd, "cannot create %s '%s'", k->what, name);
-    file_replace_sweep(fd); /* of a creation that died */
+    file_replace_sweep(fd); /* left by an interrupted creation */
     return fd;
 }
 
@@ -68,7 +68,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(a, b); /* names come first: see named.h */
 }
 
-/* What was killed while it wrote leaves no name, but a file; a secret's holds the value. */
+/* A process killed while writing leaves no name, but a file; a secret's file contains the value. */
 static void sweep(int all, const struct named_kind *k, const char *name)
 {
     AUTO_CLOSE int dir = k->record ? dir_open_at(all, name) : -1;
@@ -162,8 +162,9 @@ int named_remove(const struct store *s, const struct named_kind *k, const char *
     AUTO_CLOSE int all = r < 0 ? r : named_dir_open(s, k, true, e);
     if (all < 0)
         return all;
-    /* The record first: a removal that dies leaves nothing that looks whole. Who fetched files of a
-     * workspace for a sandbox that is gone may still write about the last of them. */
+    /* The record first: an interrupted removal leaves nothing that looks complete. A process that
+     * fetched a workspace's files for a sandbox that is gone may still be recording the last of
+     * them. */
     record_path(k, name, record);
     r = unlinkat(all, record, 0) < 0 && errno != ENOENT ? -errno : remove_tree_patiently(all, name);
     return r < 0 ? err_sys(e, -r, "cannot remove %s '%s'", k->what, name) : 0;

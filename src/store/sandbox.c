@@ -68,18 +68,18 @@ static bool is_over(enum status st)
     return st == STATUS_STOPPED || st == STATUS_CRASHED;
 }
 
-/* Reads the sandbox whose files are at `at` under `prefix` ("" or "NAME/"). *leftover: it is what
- * a creation, a removal or an ephemeral sandbox left when its processes died. Only a file that is
- * certainly missing makes it one. A glance is enough for a list: nothing is decided by the state in
- * it. */
+/* Reads the sandbox whose files are at `at` under `prefix` ("" or "NAME/"). *leftover: it was left
+ * by an interrupted creation or removal, or by an ephemeral sandbox whose processes died. Only a
+ * file that is certainly missing makes it a leftover. A glance is enough for a list, whose states
+ * decide nothing. */
 static int sandbox_load(int at, const char *prefix, const char *name, bool glance,
                         struct sandbox *sb, bool *leftover, struct err *e)
 {
     char path[SPEC_NAME_MAX + 32], state[SPEC_NAME_MAX + 32];
     (void)snprintf(path, sizeof(path), "%slock", prefix);
     (void)snprintf(state, sizeof(state), "%srun/state.json", prefix);
-    /* The lock before the state: a monitor writes its last state, then dies. Only a glance believes
-     * a state that says it is over. */
+    /* The lock before the state: a monitor writes its last state, then dies. Only a glance trusts a
+     * state that says it has ended. */
     int r = glance ? state_load_at(at, state, &sb->state) : -EAGAIN;
     pid_t pid = r == 0 && is_over(sb->state.status) ? 0 : lock_holder_at(at, path);
     if (pid < 0) {
@@ -101,7 +101,7 @@ static int sandbox_load(int at, const char *prefix, const char *name, bool glanc
     }
     (void)snprintf(path, sizeof(path), "%sspec.json", prefix);
     r = spec_load_at(at, path, &sb->spec, e);
-    if (r == -ENOENT) { /* being removed, or left from a removal that died */
+    if (r == -ENOENT) { /* being removed, or left from an interrupted removal */
         *leftover = true;
         return not_found(name, e);
     }
@@ -158,7 +158,7 @@ void sandbox_sweep(const struct store *s, const char *name)
     sweep(s, name, LOCK_EX);
 }
 
-/* The name most like it, if one is similar. */
+/* Suggests the most similar name, if there is one. */
 static void hint_near(const struct store *s, const char *name, struct err *e)
 {
     char best[SPEC_NAME_MAX + 1] = "";
@@ -222,7 +222,7 @@ static void sweep_locks(const struct store *s, size_t n_dirs)
             sweep(s, de->d_name, LOCK_EX | LOCK_NB);
 }
 
-/* As sandbox_open(), but without opening the directory: a list may be longer than the number of
+/* Like sandbox_open(), but without opening the directory: a list may be longer than the number of
  * descriptors that we may have. 1: listed, 0: there is none, -1: unreadable. */
 static int list_one(const struct store *s, const char *name, struct sandbox *sb)
 {
@@ -314,8 +314,9 @@ int sandbox_connect(int dirfd)
     AUTO_CLOSE int run = openat(dirfd, "run", O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (run < 0)
         return -errno;
-    /* By descriptor: a socket address holds 107 bytes, and a home directory and a name may be longer.
-     * It is the socket's own descriptor, as a symlink in its place could lead anywhere. */
+    /* By descriptor: a socket address holds 107 bytes, and a home directory and a name may be
+     * longer. It is the socket's own descriptor, since a symlink in its place could lead
+     * anywhere. */
     AUTO_CLOSE int there = openat(run, "agent.sock", O_PATH | O_CLOEXEC | O_NOFOLLOW);
     struct stat st;
     if (there < 0 || fstat(there, &st) < 0)

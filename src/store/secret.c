@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { FILE_MAX = 6 * SECRET_VALUE_MAX + 4096 }; /* JSON spells a control character with six */
+enum { FILE_MAX = 6 * SECRET_VALUE_MAX + 4096 }; /* JSON writes a control character as six */
 
 static void wipe(char *text, size_t n)
 {
@@ -41,7 +41,7 @@ static int unusable(int code, const char *name, const char *why, struct err *e)
                       "store it again: msb secret set %s", name);
 }
 
-/* A file that others may read is as good as published: it is not used. */
+/* A file that others can read counts as published: it is not used. */
 static int check_private(int dir, const char *name, struct err *e)
 {
     struct stat st;

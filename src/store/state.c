@@ -54,7 +54,7 @@ int state_save(int run_fd, const struct sandbox_state *st)
     return json_file_save(run_fd, "state.json", j, false);
 }
 
-/* Written by a monitor: anything that is no number of bytes counts as none. */
+/* Written by a monitor: anything that is not a number of bytes counts as none. */
 static void used_load(const json_t *j, struct sandbox_used *u)
 {
     uint64_t *const to[] = {&u->cpu_ns, &u->received, &u->sent, &u->read, &u->written};
@@ -90,7 +90,7 @@ int state_load_at(int at, const char *path, struct sandbox_state *st)
     return 0;
 }
 
-/* A damaged one is as good as none: it is only shown. */
+/* A damaged one counts as none: it is only for display. */
 #define ACTIVE_FILE "active.json"
 
 /* --- spec.json ------------------------------------------------------------------------------ */
@@ -131,7 +131,7 @@ void active_forget(int dirfd)
     (void)unlinkat(dirfd, ACTIVE_FILE, 0);
 }
 
-/* A running sandbox has its network as the spec says, but for secrets: that is changed at once or not
+/* A running sandbox has the network in its spec, except for secrets: it is changed at once or not
  * at all. */
 static bool take_network(json_t *active, const struct spec_net *now)
 {

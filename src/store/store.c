@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 /* Containers run as users without a passwd entry, without a home or with one that is not theirs:
- * nothing could ever be made there. The directory below /tmp is checked like any other before it
- * is used. */
+ * nothing could be created there. The directory below /tmp is checked like any other before it is
+ * used. */
 static char *usual_home(void)
 {
     const char *home = getenv("HOME");
@@ -72,8 +72,8 @@ static int walk_restart(struct walk *w)
     return w->at < 0 ? -errno : 0;
 }
 
-/* A link of ours, or root's, leads where it says; the owner of any other one decides where our
- * files go. */
+/* A link owned by us or root is followed; the owner of any other one would decide where our files
+ * go. */
 static int walk_link(struct walk *w, int link, const struct stat *st, struct err *e)
 {
     char target[PATH_MAX], rest[PATH_MAX];

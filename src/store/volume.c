@@ -17,7 +17,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-enum { TRIES = 16 }; /* to add up a tree that is being moved around */
+enum { TRIES = 16 }; /* attempts to add up a tree that is being moved around */
 #define DISK "disk.raw"
 
 static const char *const kind_names[] = {[VOLUME_DIR] = "dir", [VOLUME_DISK] = "disk"};
@@ -87,7 +87,7 @@ static int make_content(const struct store *s, int dir, struct volume *v, struct
             return err_sys(e, errno, "cannot create volume '%s'", v->name);
         return 0;
     }
-    (void)unlinkat(dir, DISK, 0); /* of a creation that died */
+    (void)unlinkat(dir, DISK, 0); /* left by an interrupted creation */
     AUTO_CLOSE int cache = store_cache_open(s, e);
     int r = cache < 0 ? cache : upper_create(cache, dir, DISK, v->size, e);
     if (r < 0)
@@ -117,7 +117,7 @@ static int volume_make(const struct store *s, int all, struct volume *v, struct 
     return r;
 }
 
-/* An existing volume must be what was asked for. */
+/* An existing volume must match the request. */
 static int check_same(const struct volume *v, enum volume_kind kind, uint64_t size, struct err *e)
 {
     if (v->kind != kind)
@@ -131,7 +131,7 @@ static int check_same(const struct volume *v, enum volume_kind kind, uint64_t si
     return 0;
 }
 
-/* *v says what to make; it becomes what exists. */
+/* *v says what to create; it becomes what exists. */
 static int make_or_find(const struct store *s, const char *name, bool fresh, struct volume *v,
                         struct err *e)
 {
