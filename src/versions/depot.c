@@ -58,7 +58,7 @@ int depot_open(int dir, bool make, warn_fn warn, struct depot *ret, struct err *
         if (all[i] < 0)
             return err_sys(e, -all[i], "cannot open the versions of the workspace");
     file_replace_sweep(d.dir);
-    /* A restore that was killed may have left the only copy of what it replaced. */
+    /* A killed restore may have left the only copy of what it replaced. */
     struct s3_work w = {.data = d.data,
                         .tmp = d.fresh,
                         .warn = depot_warn,
@@ -86,7 +86,7 @@ bool depot_has(const struct depot *d, const char *sha)
     return faccessat(d->objects, name, F_OK, 0) == 0 || faccessat(d->fresh, sha, F_OK, 0) == 0;
 }
 
-/* Shares the blocks where the file system can; the sum is that of the copy. */
+/* Shares blocks if the file system supports it; the hash is the copy's. */
 static int copy_content(int from, int to, char sha[DIGEST_HEX_SIZE], uint64_t *size)
 {
     AUTO_FREE char *chunk = NULL;
@@ -144,7 +144,7 @@ int depot_add(struct depot *d, struct s3_entry *a, struct err *e)
     if (r == 0 && (fchmod(to, 0400) < 0 || renameat(d->fresh, UNDER_WAY, d->fresh, a->sha) < 0))
         r = -errno;
     if (r == 0 && strcmp(was, a->sha) != 0)
-        a->ino = 0; /* it changed since it was looked at: the next checkpoint reads it again */
+        a->ino = 0; /* it has changed since it was scanned: the next checkpoint reads it again */
     return r < 0 && r != -ENOENT && r != -ELOOP && r != -ENOTDIR && r != -EINVAL
                ? err_sys(e, -r, "cannot store '%s'", a->path)
                : r;

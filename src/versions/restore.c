@@ -1,5 +1,5 @@
-/* Files become what they were. A guest may be at work among them: what it wrote since they were looked at is kept
- * under another name (s3/work.h). */
+/* Restores files to an earlier state. A guest may be changing them: what it has written since they
+ * were scanned is kept under another name (s3/work.h). */
 #include "s3/work.h"
 #include "util/fs.h"
 #include "versions/impl.h"
@@ -11,7 +11,7 @@ static int remove_old(struct s3_work *w, const struct s3_tree *now, const struct
                       struct err *e)
 {
     int r = 0;
-    for (size_t i = now->n; r == 0 && i-- > 0;) { /* what is in a directory comes before it */
+    for (size_t i = now->n; r == 0 && i-- > 0;) { /* a directory's contents come before it */
         const struct s3_entry *b = s3_tree_find(then, now->v[i].path);
         struct s3_step step = {.path = now->v[i].path, .local = &now->v[i]};
         if (!b || (b->kind != now->v[i].kind &&

@@ -141,7 +141,8 @@ static void count(void *ctx, const char *what, const char *path)
     ++*(size_t *)ctx;
 }
 
-/* Contents that are not there yet; what vanished meanwhile is not part of the version. */
+/* Stores contents that are not stored yet; files that vanished meanwhile are not part of the
+ * version. */
 static int store_contents(struct depot *d, struct s3_tree *t, struct version *v, struct err *e)
 {
     size_t kept = 0;
@@ -302,7 +303,7 @@ int versions_prune(int dir, size_t keep, size_t *removed, struct err *e)
         r = collect(&d, v[i].id, &used, e);
     for (size_t i = keep; r == 0 && i < n; i++) {
         char name[VERSION_NAME_MAX];
-        name_of(v[i].id, "json", name); /* without it the rest is nothing */
+        name_of(v[i].id, "json", name); /* without it, the rest is meaningless */
         if (unlinkat(d.dir, name, 0) < 0)
             r = err_sys(e, errno, "cannot remove version %u", v[i].id);
         name_of(v[i].id, "tree", name);
