@@ -98,7 +98,7 @@ static int list_dir(struct listing *x, int at, const char *name, const char *pat
     struct dirent **names = NULL;
     AUTO_CLOSE int fd = dir_open_at(at, name);
     if (fd == -ENOENT || fd == -ENOTDIR)
-        return 0; /* a moment ago it was one */
+        return 0; /* it was one a moment ago */
     int n = fd < 0 ? -1 : scandirat(fd, ".", &names, not_dots, by_name), r = 0;
     if (n < 0)
         return failed(x->e, fd < 0 ? -fd : errno, path);

@@ -84,8 +84,9 @@ static const char *match_one(const char *p, unsigned char c)
     }
 }
 
-/* Where to go on after a mismatch: one more character for the last "*", or one more directory for the
- * last "**". What came before those need not be tried again: they can take whatever it would leave. */
+/* Where to continue after a mismatch: one more character for the last "*", or one more directory
+ * for the last "**". Earlier ones need not be retried: the last ones can match whatever they would
+ * leave. */
 struct retry {
     const char *star, *star_at; /* what follows it in the pattern; where it ends in the text */
     const char *deep, *deep_at;
@@ -208,7 +209,7 @@ int ignore_load(int dirfd, struct ignore *ret, struct err *e)
     AUTO_FREE char *text = NULL;
     size_t n = 0;
     int r = file_read_at(dirfd, IGNORE_FILE, IGNORE_SIZE_MAX, &text, &n);
-    if (r == -ENOENT || r == -ELOOP || r == -EINVAL) /* a link or a directory is no list */
+    if (r == -ENOENT || r == -ELOOP || r == -EINVAL) /* a link or a directory is not a list */
         return 0;
     if (r == 0)
         r = ignore_parse(text, n, ret);

@@ -19,7 +19,7 @@ struct walk {
     struct err *e;
 };
 
-/* What any change to an entry would change. */
+/* What changes whenever an entry changes. */
 struct record {
     uint64_t inode, size;
     int64_t sec;

@@ -33,7 +33,7 @@ enum {
     COPY_TRIES = 3,      /* of a workspace that changes while it is copied */
     STALL_SECONDS = 120, /* how long a guest may send nothing */
     CONFLICTS_MAX = 100,
-    ENTRY_BYTES = 256, /* counted for every name, as empty files take space, too */
+    ENTRY_BYTES = 256, /* counted for every name, since empty files also take space */
 };
 
 /* --- where a copy stands --------------------------------------------------------------------- */
@@ -43,9 +43,9 @@ static const char *const stages[] = {"none", "copying", "out", "replacing", "sam
 
 struct standing {
     enum stage stage;
-    char base[DIGEST_TEXT_SIZE]; /* of the host's tree when it was copied, or came back */
+    char base[DIGEST_TEXT_SIZE]; /* of the host's tree when it was copied in or back */
     uint64_t new_dev, new_ino;   /* replacing: the new tree */
-    bool still;                  /* replacing: the sandbox runs on */
+    bool still;                  /* replacing: the sandbox keeps running */
 };
 
 static int standing_load(int dirfd, struct standing *ret)
@@ -85,7 +85,7 @@ bool snapshot_is_out(int dirfd)
 struct place {
     int parent;
     char name[NAME_MAX + 1];
-    char fresh[NAME_MAX + 1]; /* what the new tree is called until it takes the place */
+    char fresh[NAME_MAX + 1]; /* the new tree's name until it is moved into place */
     char path[PATH_MAX];      /* for messages */
     struct name_lock lock;
 };
@@ -94,7 +94,7 @@ struct place {
         .parent = -1, .lock.fd = -1 \
     }
 
-/* The path was made canonical when the sandbox was made: a link in it must be newer. */
+/* The path was canonical when the sandbox was created: any link in it must be newer. */
 static int open_parent(const struct store *s, const struct spec_workspace *w, char *path,
                        struct err *e)
 {
@@ -107,7 +107,7 @@ static int open_parent(const struct store *s, const struct spec_workspace *w, ch
                   : fd;
 }
 
-/* A name that no other sandbox uses: a tree that another one left unfinished may be the only copy, and
+/* A name that no other sandbox uses: another sandbox's unfinished tree may be the only copy, and
  * only that sandbox may finish it. */
 static void name_fresh(struct place *p, const char *sandbox)
 {
@@ -150,7 +150,7 @@ static int look(const struct place *p, const char *name, struct manifest *ret, s
     return manifest_of(p->parent, name, what, ret, e);
 }
 
-/* The old tree has the temporary name now. Removes it, or keeps it as a conflict. */
+/* The old tree now has the temporary name. Removes it, or keeps it as a conflict. */
 static int retire(const struct place *p, const char *base, bool keep, warn_fn warn, struct err *e)
 {
     struct manifest m;
@@ -185,7 +185,8 @@ static int retire(const struct place *p, const char *base, bool keep, warn_fn wa
     return 0;
 }
 
-/* A sync that died: undone if it had not exchanged the trees yet, otherwise finished. */
+/* Recovers from an interrupted sync: undoes it if it had not exchanged the trees yet, otherwise
+ * finishes it. */
 static int recover(int dirfd, const struct place *p, struct standing *st, warn_fn warn,
                    struct err *e)
 {
@@ -312,7 +313,7 @@ static int empty_guest(struct files *f, struct err *e)
     return r;
 }
 
-/* Returns when the guest has it on disk. */
+/* Returns once the guest has it on disk. */
 static int put_tree(const struct place *p, struct files *f, struct err *e)
 {
     struct guest_sink sink;
@@ -402,7 +403,7 @@ static int charge(struct capped *c, uint64_t n, struct err *e)
     return -EFBIG;
 }
 
-/* What its owner cannot read or enter could be neither copied nor removed. */
+/* Files that their owner cannot read or enter could be neither copied nor removed. */
 static const struct file_attr *opened(const struct file_attr *a, uint32_t bits)
 {
     static struct file_attr copy;
@@ -462,7 +463,7 @@ static const struct tree_sink_ops capped_ops = {
     .link = cap_link,
 };
 
-/* Copies the tree from the guest, beside the workspace, and brings it to disk. */
+/* Copies the tree from the guest to a place beside the workspace, and syncs it to disk. */
 static int get_tree(const struct place *p, struct files *f, uint64_t max, warn_fn warn,
                     struct stat *ret, struct err *e)
 {

@@ -46,7 +46,7 @@ static int workspace_load(int all, const char *name, void *ret)
     return 0;
 }
 
-/* Two processes that do this at once do the same: no lock is needed. */
+/* Two processes doing this at once do the same, so no lock is needed. */
 static int workspace_make(int all, const char *name, workspace_prepare_fn prepare, void *ctx,
                           struct err *e)
 {
