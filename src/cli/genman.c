@@ -309,7 +309,7 @@ static bool is_usual(const char *title)
     return false;
 }
 
-/* Sections that only this page has, in their order. */
+/* Sections that only this page has, in order. */
 static int put_own_sections(const struct page *p, struct err *e)
 {
     int r = 0;
@@ -353,7 +353,7 @@ static int read_notes(int dirfd, const char *file, bool required, char **ret, st
     return r < 0 ? err_sys(e, -r, "cannot read %s", file) : 0;
 }
 
-/* The verb that a page describes; NULL when there is none. */
+/* The verb that a page describes; NULL if there is none. */
 static const struct cmd *find_page(const struct cmd *in, const char *title)
 {
     char other[TITLE_MAX];

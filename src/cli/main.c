@@ -21,7 +21,7 @@ static void settle(void)
             (void)open("/dev/null", O_RDONLY);
 }
 
-/* Whether the next argument is a variable: -e, --env, or -e behind other letters. */
+/* Whether the next argument is a variable: -e, --env, or -e after other letters. */
 static bool takes_variable(const char *arg)
 {
     size_t n = strlen(arg);

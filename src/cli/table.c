@@ -1,6 +1,6 @@
 #include "cli/core/verbs.h"
 
-/* Verbs of later versions: their names are reserved, and using one says so. */
+/* Verbs of later versions: their names are reserved, and using one reports this. */
 #define LATER(id, verb, other, in_group, text) \
     static const struct cmd id = {             \
         .name = verb,                          \
@@ -9,7 +9,7 @@
         .flags = CMD_LATER,                    \
         .summary = text,                       \
     }
-/* Second spellings of those, which help does not list. */
+/* Alternative spellings of those, which help does not list. */
 #define LATER_HIDDEN(id, verb, other)    \
     static const struct cmd id = {       \
         .name = verb,                    \

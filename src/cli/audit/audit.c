@@ -167,11 +167,11 @@ static int follow_one(struct audit_view *v, struct records *r, const char *name)
         f->there = f->ino == st.st_ino && f->dev == st.st_dev;
     if (f && f->src && f->there)
         return 0;
-    if (f && f->src) /* a new one of that name waits until the old one is done */
+    if (f && f->src) /* a new one with that name waits until the old one is finished */
         return 0;
     AUTO_CLOSE int logs = sandbox_logs_open(dirfd);
     if (logs < 0 || faccessat(logs, LOG_NET_NAME, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
-        return 0; /* it has no network, or has yet to start */
+        return 0; /* it has no network, or has not started yet */
     int k = records_add(r, steal_fd(&logs), LOG_NET_NAME, name);
     if (k < 0)
         return k;

@@ -62,7 +62,7 @@ int audit_filter_look(struct audit_filter *f, const struct store *s, struct err 
     return r;
 }
 
-/* K is any value of K. */
+/* K matches any value. */
 static bool has_label(const json_t *labels, const char *want)
 {
     size_t i, n = strlen(want);
@@ -77,7 +77,7 @@ static bool has_label(const json_t *labels, const char *want)
     return false;
 }
 
-/* A new sandbox of an old name begins without labels. */
+/* A new sandbox with an old name begins without labels. */
 static void learn(struct audit_filter *f, const char *event, const char *sandbox, const json_t *j)
 {
     json_t *labels = json_object_get(j, "labels");

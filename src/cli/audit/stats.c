@@ -37,7 +37,7 @@ static void add(json_t *row, const char *key, double v)
                               json_real(json_number_value(json_object_get(row, key)) + v));
 }
 
-/* Adds to the row of each label of the record; sandboxes without one have a row of their own. */
+/* Adds to the row of each label of the record; sandboxes without one have a separate row. */
 static void add_to_rows(struct audit_stats *t, const json_t *j, const char *key, double v)
 {
     const json_t *labels = json_object_get(j, "labels");
@@ -55,7 +55,7 @@ static void add_to_rows(struct audit_stats *t, const json_t *j, const char *key,
     }
 }
 
-/* A run may be recorded twice, when it stops and when it is removed: what is new of it counts. */
+/* A run may be recorded twice, when it stops and when it is removed: only what is new counts. */
 static void add_run(struct audit_stats *t, const char *sandbox, const json_t *j,
                     const json_t *usage)
 {

@@ -1,4 +1,4 @@
-/* audit verify: is the audit log what was written? */
+/* audit verify: checks that the audit log is what was written. */
 #include "cli/core/common_opts.h"
 #include "cli/core/ui.h"
 #include "cli/core/verbs.h"

@@ -103,7 +103,7 @@ const struct cmd *cmd_similar(const struct cmd *in, const char *typed)
             best = *c;
         }
     }
-    /* A word that is most like one that must not be suggested hardly means another. */
+    /* If the most similar word must not be suggested, another one is hardly meant. */
     return best && best->flags & (CMD_LATER | CMD_DESTROYS) ? NULL : best;
 }
 
@@ -295,7 +295,7 @@ static int next_value(struct parser *p, const struct opt *o, const char **ret)
     return 0;
 }
 
-/* A word after an option that may go without a value. */
+/* Whether the word after an option with an optional value is that value. */
 static bool is_own_value(const struct opt *o, const char *word)
 {
     return word[0] == '/' || (strcmp(word, "auto") == 0 && strstr(o->value, "auto"));
@@ -306,7 +306,7 @@ static int parse_long(struct parser *p, const char *word)
     const char *name = word + 2;
     size_t len = strcspn(name, "=");
     const struct opt *o = find_long(p->a->cmd, name, len);
-    if (!o && strcmp(name, "json") == 0) { /* --format json, where that is what it would mean */
+    if (!o && strcmp(name, "json") == 0) { /* --format json, if that is available */
         o = find_long(p->a->cmd, "format", strlen("format"));
         if (o && o->choices && word_among(o->choices, name))
             return take(p, o, name);

@@ -14,7 +14,7 @@ struct things {
     const char *plural; /* zsh's function is named after it */
     const char *words;  /* NULL = none */
     const char *list;   /* a verb that prints names with -q; NULL = none */
-    const char *suffix; /* behind such a name */
+    const char *suffix; /* appended to such a name */
     const char *files;  /* zsh's function for files or directories; NULL = neither */
 };
 static const struct things sandboxes = {"sandboxes", .list = "ls"};
@@ -46,7 +46,7 @@ static bool offered_opt(const struct opt *o)
     return !(o->flags & (OPT_LATER | OPT_HIDDEN));
 }
 
-/* What a verb's argument is, by the name that help gives it; NULL: nothing that exists yet. */
+/* What a verb's argument is, by its name in help; NULL: nothing that exists yet. */
 static const struct things *argument_of(const struct cmd *c)
 {
     static const struct {
@@ -370,7 +370,7 @@ static void fish_names(struct buf *out, const struct cmd *c)
                      c->alias ? c->alias : "");
 }
 
-/* True after the verb. One of msb's own must not be taken for a group's of the same name. */
+/* True after the verb. One of msb's own must not be mistaken for a group's with the same name. */
 static void fish_condition(struct buf *out, const struct cmd *c)
 {
     const struct cmd *group = cmd_parent(c);
@@ -417,7 +417,7 @@ static bool fish_option(const struct opt *o, void *arg)
     return false;
 }
 
-/* Offers a verb where a verb of that group is due. */
+/* Offers a verb where a verb of that group is expected. */
 static void fish_offer(const struct cmd *c, const struct cmd *in, struct buf *out)
 {
     if (in == &root_cmd) {
@@ -470,10 +470,10 @@ static void fish_script(struct buf *out)
 /* Both get the same table in a string, and a few lines that look into it. A row is a context (the
  * verb, or the verb and an option that takes a value), a word that can follow there, and what it
  * is. In place of the word stand
- *     =   another name: see the context named behind it
- *     @   the names that the verb behind it lists, with what follows the @ appended
+ *     =   another name: see the context named after it
+ *     @   the names that the verb after it lists, with what follows the @ appended
  *     /   files
- * An option that takes a value has a row, whatever that is, so that the value is not taken for a
+ * An option that takes a value always has a row, so that the value is not mistaken for a
  * verb. Strings are quoted alike in both. */
 static void put_row(struct buf *out, const char *context, const char *word, const char *what)
 {
@@ -549,7 +549,7 @@ static void verb_rows(const struct cmd *c, struct buf *out)
         cmd_path(*s, ' ', own);
         put_row(out, context, (*s)->name, (*s)->summary);
         (void)snprintf(typed, sizeof(typed), "%s%s%s", context, space, (*s)->name);
-        if (strcmp(typed, own) != 0) /* a verb of msb's own that a group has, too */
+        if (strcmp(typed, own) != 0) /* one of msb's own verbs that a group also has */
             put_row(out, typed, "=", own);
         else
             verb_rows(*s, out);

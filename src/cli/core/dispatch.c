@@ -1,5 +1,4 @@
-/* From the command line to the verb. Nothing else happens on the way: `msb exec` is on the hot
- * path of its clients. */
+/* From the command line to the verb, and nothing else: `msb exec` is on its clients' hot path. */
 #include "cli/core/args.h"
 #include "cli/core/common_opts.h"
 #include "cli/core/habits.h"
@@ -98,7 +97,7 @@ static int not_yet(const struct cmd *in, const char *typed)
     return ui_fail(&e);
 }
 
-/* Help is msb's own; everything else goes to the verb as it is. */
+/* Help is msb's own; everything else goes to the verb unchanged. */
 static int run_raw(const struct cmd *c, int first, int argc, char **argv)
 {
     struct args a = {.cmd = c, .command = argv + first, .n_command = (size_t)(argc - first)};
@@ -162,7 +161,7 @@ static int run_verb(const struct cmd *c, int first, int argc, char **argv)
     return code;
 }
 
-/* "msb audit --since 1h": a group with options of its own has a verb that takes them, and runs it
+/* "msb audit --since 1h": a group with its own options has a verb that takes them, which runs
  * unless another one is named. */
 static bool takes_options(const struct cmd *c, int first, int argc, char **argv)
 {
@@ -218,7 +217,7 @@ static int run_group(const struct cmd *c, int first, int argc, char **argv)
         return run_raw(verb, at + 1, argc, argv);
     if (!spelling->preset)
         return run_verb(verb, at + 1, argc, argv);
-    argv[at] = (char *)spelling->preset; /* in place of the verb's name, which has served */
+    argv[at] = (char *)spelling->preset; /* in place of the verb's name, now unneeded */
     return run_verb(verb, at, argc, argv);
 }
 

@@ -24,7 +24,7 @@ const char *cmd_group_name(enum cmd_group g)
     return group_names[g];
 }
 
-/* Is it one of those that every verb takes? */
+/* Whether it is one of those that every verb takes. */
 static bool is_global(const struct opt *o)
 {
     for (const struct opt *g = global_opts; g->name; g++)

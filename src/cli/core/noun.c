@@ -159,7 +159,7 @@ static int list_show(const struct noun *n, const struct items *l, bool one)
     return EXIT_OK;
 }
 
-/* The one of that name, or all. */
+/* Loads the one with that name, or all. */
 static int load_items(const struct noun *n, struct items *l, const char *name, struct err *e)
 {
     if (!n->kind)

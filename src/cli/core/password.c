@@ -47,7 +47,7 @@ int password_from_stdin(const char *what, size_t max, char **ret, struct err *e)
                  : err_set(e, EINVAL, "the %s on standard input is too long", what);
 }
 
-static struct termios shown; /* what the terminal was like */
+static struct termios shown; /* the terminal's previous mode */
 
 static void show_again(int sig)
 {

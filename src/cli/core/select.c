@@ -78,7 +78,7 @@ static int act_on(const struct store *s, const struct args *a, const char *name,
     return r;
 }
 
-/* The exit code of all, after one more: that of the policy only if nothing else failed. */
+/* The overall exit code, after one more: the policy's only if nothing else failed. */
 static int worse(int code, int r)
 {
     if (r >= 0)

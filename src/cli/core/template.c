@@ -19,7 +19,7 @@ struct var {
 
 struct run {
     const char *p, *end; /* what is left of the action */
-    const char *at;      /* of the template, behind the action */
+    const char *at;      /* in the template, after the action */
     json_t *root, *dot;
     struct var vars[VARS_MAX];
     size_t n_vars;
@@ -106,7 +106,7 @@ static size_t word_length(const struct run *r)
     return n;
 }
 
-/* .A.B behind a value; takes and returns a reference. */
+/* .A.B after a value; takes and returns a reference. */
 static json_t *walk_path(struct run *r, json_t *v)
 {
     while (v && r->p < r->end && *r->p == '.') {

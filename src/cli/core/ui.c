@@ -168,7 +168,7 @@ void spinner_start(struct spinner *s, const char *doing, const char *what)
         ui.spinning = pid > 0;
         return;
     }
-    /* Blocked until the handler is there: a short piece of work may be over before we are. */
+    /* Blocked until the handler is installed: short work may be finished before that. */
     struct sigaction sa = {.sa_handler = on_done};
     (void)sigaction(SIGTERM, &sa, NULL);
     (void)sigprocmask(SIG_SETMASK, &old, NULL);

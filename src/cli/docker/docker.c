@@ -92,7 +92,7 @@ static int start_one(const struct docker_cmd *d, const struct sandbox *sb)
     return docker_start_one(sb);
 }
 
-/* Until the container has ended, not only its command. */
+/* Waits until the container has ended, not only its command. */
 static int wait_one(const struct docker_cmd *d, const struct sandbox *sb)
 {
     static const char *const words[] = {"wait", NULL};
@@ -150,7 +150,7 @@ static int print_reference(const char *word)
     return ui_print_line(full ? full : word);
 }
 
-/* Prints what it was asked for, as Docker's last line does. */
+/* Prints what was requested, as Docker's last line does. */
 static int docker_pull(struct docker_cmd *d)
 {
     const char *words[] = {"pull", docker_has(d, "quiet") ? "--quiet" : NULL, NULL};
@@ -158,7 +158,7 @@ static int docker_pull(struct docker_cmd *d)
     return code ? code : print_reference(d->words[0]);
 }
 
-/* The verb with the arguments as they are. */
+/* Runs the verb with unchanged arguments. */
 static int pass_words(struct docker_cmd *d, const char *const *words)
 {
     AUTO_STRLIST struct strlist argv = {0};
@@ -222,7 +222,7 @@ static int docker_push(struct docker_cmd *d)
     return code || !quiet ? code : print_reference(d->words[0]);
 }
 
-/* Without a server, Docker Hub's. */
+/* Without a server: Docker Hub. */
 static int log_in_or_out(struct docker_cmd *d, const char *verb, const char *done)
 {
     const char *words[] = {"registry", verb, "--quiet", NULL};
@@ -281,7 +281,7 @@ static const struct subcommand {
     {"logout", NULL, NULL, DOCKER_LOGOUT, 0, AT_MOST_ONE, docker_logout, NULL},
 };
 
-/* Handles each argument in turn; a failure does not keep the rest from being done. */
+/* Handles each argument in turn; a failure does not prevent the rest. */
 static int for_each(struct docker_cmd *d, const struct subcommand *c)
 {
     AUTO_STORE struct store s = STORE_NONE;
@@ -294,7 +294,7 @@ static int for_each(struct docker_cmd *d, const struct subcommand *c)
         int r = docker_open(&s, d->words[i], &sb, &e);
         int one = r < 0 ? docker_daemon_fail(&e) : c->each(d, &sb);
         if (r == -ENOENT && (c->flags & MISSING_OK) && strlist_has(&d->opts, "--force"))
-            one = EXIT_OK; /* it is gone, which is what was wanted */
+            one = EXIT_OK; /* it is gone, as requested */
         else if (one == EXIT_OK && (c->flags & ECHO))
             (void)ui_print_line(d->words[i]);
         code = one ? one : code;

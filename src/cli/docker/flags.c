@@ -59,8 +59,8 @@ static int put_cpus(struct docker_cmd *d, const char *to, const char *value, str
     return n == 0 ? 0 : put(d, to, text, e);
 }
 
-/* SOURCE:DEST[:OPTIONS]. Docker makes a missing directory of the host, and a volume without a name:
- * here, the latter is a directory of the sandbox's own disk. */
+/* SOURCE:DEST[:OPTIONS]. Docker creates a missing host directory, and a volume if none is named:
+ * here, the latter is a directory on the sandbox's own disk. */
 static int put_volume(struct docker_cmd *d, const char *to, const char *value, struct err *e)
 {
     const char *colon = strstr(value, ":/");
@@ -155,7 +155,7 @@ static int put_private(struct docker_cmd *d, const char *to, const char *value, 
                    value);
 }
 
-/* TERM and KILL are what ends a sandbox. */
+/* Only TERM and KILL end a sandbox. */
 static int put_signal(struct docker_cmd *d, const char *to, const char *value, struct err *e)
 {
     if (word_among("KILL|SIGKILL|9", value))
@@ -170,13 +170,13 @@ static int put_signal(struct docker_cmd *d, const char *to, const char *value, s
 
 /* --- the table ------------------------------------------------------------------------------- */
 
-/* What becomes of an option. */
+/* How an option is handled. */
 enum how {
     FLAG,  /* msb's own flag */
     VALUE, /* msb's own option, with this value; or as `convert` puts it */
     KEEP,  /* a flag for docker*.c */
     WITH,  /* an option for docker*.c */
-    MOOT,  /* a flag for what is so anyway, or for something that a sandbox does not have */
+    MOOT,  /* a flag for what is always so, or for something that a sandbox does not have */
     MOOT1, /* an option of this kind */
     NO,    /* refused: a flag, */
     NO1,   /* ... an option */

@@ -53,7 +53,7 @@ static int find_by_id(const struct store *s, const char *word, char name[SPEC_NA
 int docker_open(const struct store *s, const char *word, struct sandbox *ret, struct err *e)
 {
     char name[SPEC_NAME_MAX + 1];
-    const char *plain = word[0] == '/' ? word + 1 : word; /* as `inspect` spells names */
+    const char *plain = word[0] == '/' ? word + 1 : word; /* as `inspect` writes names */
     int r = spec_check_name(plain, NULL) == 0 ? sandbox_open(s, plain, ret, e) : -ENOENT;
     if (r != -ENOENT)
         return r;

@@ -31,7 +31,7 @@ static int print_text(struct buf *b)
     return ui_print(b);
 }
 
-/* "\t" and "\n" may be written as they are spelled here. */
+/* "\t" and "\n" may be written as escape sequences. */
 static char *unescape_format(const char *format)
 {
     char *copy = strdup(format), *to = copy;
@@ -107,7 +107,7 @@ static int print_columns(const char *text)
     return print_text(&b);
 }
 
-/* `headers` is what the format says when the fields are the titles of the columns. */
+/* `headers` has the columns' titles as field values for the format. */
 static int print_table(const char *format, json_t *headers, json_t *rows)
 {
     AUTO_JSON json_t *titles = headers;

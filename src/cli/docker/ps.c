@@ -88,7 +88,7 @@ static json_t *row_json(const struct docker_cmd *d, const struct sandbox *sb,
 
 typedef bool (*filter_fn)(const struct sandbox *sb, const struct docker_look *l, const char *v);
 
-/* A part of the name; ^ and $ tie it to the ends. */
+/* A part of the name; ^ and $ anchor it. */
 static bool by_name(const struct sandbox *sb, const struct docker_look *l, const char *v)
 {
     bool start = *v == '^';
@@ -138,8 +138,8 @@ static bool by_label(const struct sandbox *sb, const struct docker_look *l, cons
 static const struct filter {
     const char *key; /* with its '=' */
     filter_fn fn;
-    bool all;       /* means containers that do not run, too */
-    bool each_must; /* several of the same key must all match; else one of them */
+    bool all;       /* includes containers that are not running */
+    bool each_must; /* several with the same key must all match; else any of them */
 } filters[] = {
     {"name=", by_name, false, false},      {"id=", by_id, false, false},
     {"status=", by_status, true, false},   {"exited=", by_code, true, false},

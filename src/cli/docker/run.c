@@ -24,7 +24,7 @@ static int fail(const struct docker_cmd *d, const struct err *e, int code)
 
 /* --- a name ---------------------------------------------------------------------------------- */
 
-/* The one asked for, if it is free, or a new one. */
+/* The requested name, if it is free, or a new one. */
 static int choose_name(const struct docker_cmd *d, const struct store *s,
                        char name[SPEC_NAME_MAX + 1], struct err *e)
 {
@@ -108,7 +108,7 @@ static int add_command(const struct docker_cmd *d, struct strlist *argv)
     return r;
 }
 
-/* A sandbox that is gone by now gets an ID that no other has. */
+/* A sandbox that is already gone gets a unique ID. */
 static int print_id(const struct docker_cmd *d, const struct store *s, const char *name)
 {
     AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
@@ -122,13 +122,13 @@ static int print_id(const struct docker_cmd *d, const struct store *s, const cha
     return ui_print_line(id);
 }
 
-/* What msb says about itself is Docker's 125; the command's own codes are passed on. */
+/* msb's own failures are Docker's 125; the command's exit codes are passed on. */
 static int run_code(int code)
 {
     return code >= EXIT_FAILED && code <= 3 && ui_failed() ? DOCKER_FAILED : code;
 }
 
-/* A container without --rm stops with its command, too. (msb's --rm may take a path: not before the
+/* A container without --rm also stops with its command. (msb's --rm may take a path: not before the
  * image.) */
 static int run_attached(struct docker_cmd *d, const char *name, bool passing)
 {

@@ -16,7 +16,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-/* What clients ask about before they limit the size of a container's files, which works here. */
+/* Clients check this before they limit the size of a container's files, which works here. */
 #define STORAGE_DRIVER "overlay2"
 
 /* --- inspect: containers --------------------------------------------------------------------- */
@@ -83,7 +83,7 @@ static json_t *ports_json(const struct sandbox *sb)
     return o;
 }
 
-/* Capabilities as they came out: all dropped, and these added. */
+/* The resulting capabilities: all dropped, and these added. */
 static json_t *caps_json(const struct spec_security *s, bool dropped)
 {
     AUTO_JSON json_t *all = spec_security_to_json(s);

@@ -59,7 +59,7 @@ void doctor_remedy(struct check *c, const char *fmt, ...)
 
 /* --- what msb ships ------------------------------------------------------------------------ */
 
-/* Probes again, whatever was found before. */
+/* Probes again, regardless of earlier results. */
 static void check_kvm(struct doctor *d)
 {
     struct err e = {0};
@@ -105,7 +105,7 @@ static void check_engine(struct doctor *d)
         return;
     }
     d->engine = en.ops;
-    /* The choice looks for the kernel first; without usable KVM that is not what is missing. */
+    /* The choice looks for the kernel first; without usable KVM, that is not what is missing. */
     bool no_kernel_needed = en.ops != &engine_kvm && !d->native_kvm;
     doctor_add(d, "Engine", MARK_OK, "%s (%s)", en.ops->name,
                no_kernel_needed ? "KVM cannot be used here" : en.why);
@@ -135,8 +135,8 @@ static void check_asset(struct doctor *d, const char *name, const char *file)
             "build and install it with: make install, or set MSB_ASSETS to its directory");
 }
 
-/* A guest attacks its own kernel first. What is newer than this one is known only as far as
- * kernel/build was told by the archives here; without that, and after a while, its age must do. */
+/* A guest attacks its own kernel first. Newer kernels are only known as far as kernel/build has
+ * found them in the archives; without that, and after a while, age is the criterion. */
 static void add_kernel(struct doctor *d, const char *name, const char *path, const char *target)
 {
     struct kernel_release k, newest;
@@ -166,7 +166,7 @@ static void add_kernel(struct doctor *d, const char *name, const char *path, con
         target);
 }
 
-/* One is enough: that of the engine that runs here. Do not suggest building a useless one. */
+/* One is enough: the one for the engine that runs here. Do not suggest building a useless one. */
 static void check_kernel(struct doctor *d, const char *name, const struct engine_ops *engine)
 {
     char path[sizeof(d->assets) + 64];
@@ -258,7 +258,7 @@ static void check_home(struct doctor *d)
                       "free some space, or move MSB_HOME to a larger file system");
 }
 
-/* Puts a child into the group of a sandbox. */
+/* Puts a child into a sandbox's group. */
 static int try_cgroup(int dirfd, struct cgroups *g)
 {
     struct cgroup_limits l = {.cpus = 0.5};
@@ -281,7 +281,8 @@ static int try_cgroup(int dirfd, struct cgroups *g)
     return r;
 }
 
-/* Optional: only fractional --cpus need it; for memory and processes it is the second line. */
+/* Optional: only fractional --cpus need it; for memory and processes, it is a second line of
+ * defense. */
 static void check_cgroup(struct doctor *d)
 {
     char dir[64];
@@ -423,7 +424,7 @@ static size_t examine(struct doctor *d)
     return failed;
 }
 
-/* A fix that needs root says so; what cannot be fixed stays as it is. */
+/* Reports if a fix needs root; what cannot be fixed is left alone. */
 static int fix(struct doctor *d, bool ask, struct err *e)
 {
     int r = doctor_fix(d, ask);

@@ -27,7 +27,7 @@ struct trial {
     char name[32], dir[64];
     int listen_fd;
     pid_t server;
-    char output[OUTPUT_MAX]; /* of the last command, errors included */
+    char output[OUTPUT_MAX]; /* of the last command, including errors */
 };
 
 /* --- this program, as a child ---------------------------------------------------------------- */
@@ -176,7 +176,7 @@ void doctor_boot(struct doctor *d)
 {
     struct trial t = {.listen_fd = -1};
     unsigned port = 0;
-    for (size_t i = 0; i < d->n; i++) /* what is missing is said already */
+    for (size_t i = 0; i < d->n; i++) /* missing things have been reported already */
         if (d->checks[i].mark == MARK_FAIL)
             return;
     if (!d->have_store)

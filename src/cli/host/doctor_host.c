@@ -1,5 +1,5 @@
-/* What the host allows, and where we are: what can be done differs between a container, a chroot
- * and a machine of one's own. */
+/* What the host allows, and where we are: remedies differ between a container, a chroot and one's
+ * own machine. */
 #include "cli/host/doctor.h"
 
 #include "jail/jail.h"
@@ -90,7 +90,7 @@ static void apparmor_profile(char *to, size_t size)
     if (!*to)
         read_line("/proc/self/attr/current", to, size);
     if (strncmp(to, "unconfined", strlen("unconfined")) == 0 || strchr(to, ':'))
-        *to = '\0'; /* the latter is of SELinux */
+        *to = '\0'; /* the latter is SELinux's */
 }
 
 static bool selinux_enforces(void)
@@ -98,7 +98,7 @@ static bool selinux_enforces(void)
     return is_one("/sys/fs/selinux/enforce");
 }
 
-/* In a container nothing but the label of its processes tells. */
+/* In a container, only its processes' label shows it. */
 static bool selinux_confines(void)
 {
     char label[128];
@@ -188,7 +188,7 @@ static int try_tmpfs(void)
 static int try_shares(void)
 {
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY};
-    /* Root of a container may have to do it as ordinary users do. */
+    /* A container's root may have to do it like ordinary users. */
     if (((geteuid() || unshare(CLONE_NEWNS) < 0) && unshare(CLONE_NEWNS | CLONE_NEWUSER) < 0) ||
         mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return errno;
@@ -254,7 +254,7 @@ static void namespaces_remedy(struct check *c)
     }
 }
 
-/* What the reduced jail rests on. */
+/* What the reduced jail relies on. */
 static void check_reduced(struct doctor *d)
 {
     int version = landlock_version();

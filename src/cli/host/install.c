@@ -1,5 +1,5 @@
 /* install, uninstall: commands on PATH that run in sandboxes. A command is a small script below
- * $MSB_HOME/bin, with what it is in comments at its top. */
+ * $MSB_HOME/bin, described by comments at its top. */
 #include "cli/core/common_opts.h"
 #include "cli/core/noun.h"
 #include "cli/core/select.h"
@@ -33,7 +33,7 @@ static void put_word(struct buf *b, const char *word)
     (void)buf_append(b, "'", 1);
 }
 
-/* A line of the head; what could end it is made harmless. */
+/* A line of the head; anything that could end it is neutralized. */
 static void put_head(struct buf *b, const char *key, const char *value)
 {
     AUTO_FREE char *safe = strdup(value);
@@ -83,7 +83,7 @@ static void put_script(struct buf *b, const struct args *a, const char *name, co
     (void)buf_printf(b, " \"$@\"\n");
 }
 
-/* The value of a line of the head; "" if it is missing. NULL: it is not a script of ours. */
+/* The value of a line of the head; "" if it is missing. NULL: it is not one of our scripts. */
 static char *head_of(int dirfd, const char *name, const char *key)
 {
     AUTO_CLOSE int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -102,7 +102,7 @@ static char *head_of(int dirfd, const char *name, const char *key)
 
 /* --- install --------------------------------------------------------------------------------- */
 
-/* "ghcr.io/team/app:1.0" is called app. */
+/* "ghcr.io/team/app:1.0" becomes "app". */
 static char *default_name(const char *image)
 {
     const char *slash = strrchr(image, '/');
@@ -138,14 +138,14 @@ static int install(const struct args *a, const struct store *s, struct sandbox_r
     int r = args_has(a, "no-pull") ? 0 : sandbox_request_resolve(q, a, s, e);
     if (r < 0)
         return r;
-    /* A directory or an archive is found from anywhere, then. */
+    /* So that a directory or an archive is found from any working directory. */
     AUTO_FREE char *path = strchr("./~", q->spec.image[0]) ? realpath(q->spec.image, NULL) : NULL;
     put_script(&script, a, name, path ? path : q->spec.image);
     return buf_len(&script) >= SCRIPT_MAX ? err_set(e, E2BIG, "the command is too long")
                                           : save(bin, name, &script, e);
 }
 
-/* Where to find what was installed, for those who do not look there yet. */
+/* Tells where commands are installed, if that is not on PATH yet. */
 static void tell_path(const struct store *s)
 {
     AUTO_FREE char *dir = NULL, *text = NULL;

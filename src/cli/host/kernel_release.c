@@ -70,7 +70,7 @@ int kernel_release_read(const char *path, struct kernel_release *ret)
     return found ? 0 : -ENOENT;
 }
 
-/* Where kernel/build keeps what it found; the two must agree. */
+/* Where kernel/build keeps its findings; the two must agree. */
 static int open_cache(void)
 {
     char path[PATH_MAX];
@@ -84,7 +84,7 @@ static int open_cache(void)
 
 bool kernel_release_newest(struct kernel_release *ret)
 {
-    /* The second is what kernels are built from: older than the first, if somebody chose so. */
+    /* The second is what kernels are built from, which may deliberately be older than the first. */
     static const char *const records[] = {"newest-version", "source-version"};
     AUTO_CLOSE int dir = open_cache();
     bool found = false;

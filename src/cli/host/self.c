@@ -15,8 +15,8 @@
 
 enum action_kind { ACT_UPDATE, ACT_DOWNGRADE, ACT_REMOVE };
 
-/* What to run, by where the program is. Packages own /usr/bin; `make install` puts kernels below
- * PREFIX/lib/msb; anything else is a build directory. */
+/* What to run, depending on where the program is. Packages own /usr/bin; `make install` puts
+ * kernels below PREFIX/lib/msb; anything else is a build directory. */
 static void advise(enum action_kind what, struct err *e)
 {
     static const char *const apt[] = {"sudo apt-get install --only-upgrade msb",
@@ -118,7 +118,7 @@ const struct cmd cmd_self = {
 
 /* --- context --------------------------------------------------------------------------------- */
 
-/* Scripts that ask for another place to run sandboxes in must not get this one. */
+/* Scripts that ask for another place to run sandboxes must not get this one. */
 static int context_run(const struct args *a)
 {
     struct err e = {0};

@@ -9,7 +9,7 @@
 
 /* --- JSON ----------------------------------------------------------------------------------- */
 
-/* What an image does not say is null. */
+/* What an image does not set is null. */
 static json_t *list_or_null(char *const *list)
 {
     return list && *list ? json_list(list) : json_null();

@@ -17,7 +17,7 @@ static void say_loaded(void *ctx, const struct reference *ref, const struct dige
         ui_success("Loaded", name);
 }
 
-/* A descriptor of the archive; without a path, of standard input. */
+/* A descriptor for the archive, or for standard input without a path. */
 static int open_input(const char *path, struct err *e)
 {
     int fd;

@@ -233,7 +233,7 @@ static void on_tick(void *ctx)
         say_plainly(p);
     if (!atomic_load(&interrupted))
         return;
-    /* A worker may be waiting for another pull's lock. Dying at any point is safe. */
+    /* A worker may be waiting for another pull's lock. It is safe to die at any point. */
     if (p->interrupted_ns == 0)
         p->interrupted_ns = now_ns();
     else if (now_ns() - p->interrupted_ns > STUCK_NS)
@@ -252,7 +252,7 @@ static int find_home(char **ret, struct err *e)
     return *ret ? 0 : err_oom(e);
 }
 
-/* Can the next attempt resume from what this one downloaded? */
+/* Whether the next attempt can resume from what this one downloaded. */
 static bool worth_keeping(int code)
 {
     static const int passing[] = {EINTR,        EAGAIN,       ECONNRESET, ETIMEDOUT, EIO,
@@ -287,7 +287,7 @@ static void record(const char *event, const char *name, const struct digest *dig
             began, r, e);
 }
 
-/* What is set up for as long as a transfer takes. */
+/* What is set up during a transfer. */
 struct transfer {
     struct progress p;
     struct pull_events ev;

@@ -46,7 +46,7 @@ static int get_password(const struct args *a, const char *registry, const char *
 
 /* --- login ---------------------------------------------------------------------------------- */
 
-/* "ghcr.io"; "https://ghcr.io/", which people paste, is accepted as well. */
+/* "ghcr.io"; "https://ghcr.io/", which people paste, is also accepted. */
 static int registry_name(const char *text, char **ret, struct err *e)
 {
     AUTO_FREE char *host = docker_key_registry(text);
@@ -145,7 +145,7 @@ static int logout(const struct args *a, const char *home, const char *registry, 
     int r = auth_store_remove(home, registry, e);
     if (r != -ENOENT)
         return r;
-    ui_warn(e->msg); /* what was asked for is so */
+    ui_warn(e->msg); /* already as requested */
     err_clear(e);
     return 1;
 }

@@ -17,7 +17,7 @@ static int parse_refs(const struct args *a, struct reference *refs, struct err *
     return r;
 }
 
-/* To a file that appears when it is complete, or to standard output. */
+/* Saves to a file that appears once it is complete, or to standard output. */
 static int save(const struct args *a, const struct reference *refs, struct err *e)
 {
     const char *path = args_get(a, "output"), *format = args_get(a, "format");

@@ -1,4 +1,4 @@
-/* Whether a connection would be allowed: asked of a running sandbox, or by the spec. */
+/* Whether a connection would be allowed: according to a running sandbox, or to the spec. */
 #include "cli/core/common_opts.h"
 #include "cli/core/show.h"
 #include "cli/core/ui.h"
@@ -66,7 +66,7 @@ static int print_text(const struct explain_target *t, const struct explain_answe
     return ui_print(&b);
 }
 
-/* Goes by the spec: a sandbox that does not run has resolved nothing. */
+/* Uses the spec: a sandbox that is not running has resolved nothing. */
 static int explain_stopped(const struct sandbox *sb, const struct explain_target *t,
                            struct explain_answer *ret, struct err *e)
 {

@@ -124,7 +124,7 @@ static const struct opt *find_key(const struct source *s, const struct yaml *y, 
 
 /* --- values ----------------------------------------------------------------------------------- */
 
-/* ${NAME} is a variable of the environment, which must be set. */
+/* ${NAME} is an environment variable, which must be set. */
 static int expand(const struct source *s, const struct yaml *y, struct buf *to)
 {
     for (const char *p = y->text; *p;) {
@@ -156,7 +156,7 @@ static bool excludes(const struct opt *a, const struct opt *b)
            (b->conflicts && strcmp(b->conflicts, a->name) == 0);
 }
 
-/* Takes back what an earlier file said about an option that can be given only once. */
+/* Drops an earlier file's value for an option that can be given only once. */
 static void drop(struct args *a, const struct opt *o)
 {
     size_t kept = 0;
@@ -277,8 +277,8 @@ static bool is_profile(const char *name)
                       name);
 }
 
-/* Whether what the command line says takes the place of that. Which network there is at all is one
- * question, though several options answer it; "none" leaves no room for a file's rules either. */
+/* Whether the command line replaces that option. Several options together choose the network, so
+ * any of them replaces the others; "none" also overrides a file's rules. */
 static bool is_overruled(const struct args *typed, const struct opt *o)
 {
     for (size_t i = 0; i < typed->n_opts; i++) {
@@ -293,8 +293,8 @@ static bool is_overruled(const struct args *typed, const struct opt *o)
     return false;
 }
 
-/* The first of several network rules that match counts, the last of everything else: so rules are
- * in the opposite order. */
+/* Of several matching network rules, the first applies; of everything else, the last: so rules are
+ * merged in the opposite order. */
 static int merge(struct args *a, const struct args *files, struct err *e)
 {
     struct arg_opt *all = calloc(a->n_opts + files->n_opts + 1, sizeof(*all));

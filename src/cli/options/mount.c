@@ -82,8 +82,8 @@ static int id_value(const char *word, const char *value, uint32_t *ret, struct e
     return 0;
 }
 
-/* Options of other programs: accepted where they name what msb does anyway, or what a guest with a
- * kernel of its own cannot notice (labels of SELinux, which the share's server does not need). */
+/* Other programs' options: accepted if they name what msb does anyway, or what a guest with its own
+ * kernel cannot notice (SELinux labels, which the share server does not need). */
 static int fixed_option(const char *word, struct err *e)
 {
     static const char *const ours[] = {
@@ -323,7 +323,7 @@ static int check_format(const char *source, const char *path, bool *qcow2, struc
     return 0;
 }
 
-/* Checks only what can be read without trusting the file; the monitor, in its jail, refuses the rest. */
+/* Checks only what can be read without trusting the file; the jailed monitor checks the rest. */
 static int check_qcow2(const char *source, const struct parse *p, struct err *e)
 {
     bool root = strcmp(p->option, "root-disk") == 0;
@@ -415,7 +415,7 @@ static int parse_mount(const char *arg, struct parse *p, char *copy, struct err 
     return m->kind == MOUNT_DISK ? check_disk(copy, p, e) : check_kind(option, copy, m, e);
 }
 
-/* Looks at two bytes only; the guest's kernel reads the rest. */
+/* Reads only two bytes; the guest's kernel reads the rest. */
 static int check_ext4(const char *source, const char *path, struct err *e)
 {
     enum { EXT4_MAGIC_AT = 1024 + 56 };

@@ -29,7 +29,7 @@ static int take_word(struct words *w, const char *key, const char *value, struct
     } texts[] = {{"type", &w->type},      {"source", &w->source}, {"src", &w->source},
                  {"target", &w->target},  {"dst", &w->target},    {"destination", &w->target},
                  {"tmpfs-size", &w->size}};
-    /* Words for what shares do anyway, or that mean nothing to a guest with its own kernel. */
+    /* Words for what shares do anyway, or that are meaningless to a guest with its own kernel. */
     static const char moot[] = "bind-propagation|consistency|volume-nocopy|z|Z";
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
         if (strcmp(key, texts[i].key) != 0)

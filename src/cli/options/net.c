@@ -82,7 +82,7 @@ static int no_net(const struct args *a, struct spec_net *n, struct err *e)
     return 0;
 }
 
-/* Other tools' networks: those that mean something here. */
+/* Other tools' networks: accepts those with a meaning here. */
 static int check_mode(const struct args *a, struct err *e)
 {
     const char *mode = args_get(a, "network");

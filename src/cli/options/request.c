@@ -101,7 +101,7 @@ static int engine_option(const struct args *a, struct sandbox_spec *s, struct er
     if (!v && (!env || !*env))
         return 0;
     s->engine = engine_kind_parse(v ? v : env);
-    if (s->engine == ENGINE_INVALID) /* of the environment: the option has choices */
+    if (s->engine == ENGINE_INVALID) /* from the environment: the option has fixed choices */
         return err_set(e, EINVAL, "invalid MSB_ENGINE '%s': expected auto, kvm, uml or uml-ptrace",
                        env);
     return 0;
@@ -247,7 +247,7 @@ static int name_option(const struct args *a, struct sandbox_request *q, struct e
     return asprintf(&q->spec.name, "msb-%08x", id) < 0 ? err_oom(e) : 0;
 }
 
-/* Each has its choices. */
+/* Each has fixed choices. */
 static void place_options(const struct args *a, struct sandbox_spec *s)
 {
     const char *placement = args_get(a, "cpu-placement"), *thp = args_get(a, "thp");
@@ -280,7 +280,7 @@ static int single_options(const struct args *a, struct sandbox_request *q, struc
         r = root_disk_option(a, s, e);
     if (r == 0)
         r = engine_option(a, s, e);
-    if (args_get(a, "jail")) /* the environment counts at each start */
+    if (args_get(a, "jail")) /* the environment applies at each start */
         s->jail = jail_kind_parse(args_get(a, "jail"));
     if (r == 0)
         r = time_option(a, "max-duration", &s->max_duration_ms, e);
@@ -302,7 +302,7 @@ static int single_options(const struct args *a, struct sandbox_request *q, struc
     return r;
 }
 
-/* Which of the settings that a policy has defaults for were given as options. */
+/* Which of the settings for which a policy has defaults were given as options. */
 static unsigned what_was_said(const struct args *a)
 {
     static const struct {

@@ -38,7 +38,7 @@ static int merge_env(struct sandbox_spec *s, char *const *image_env, struct err 
     return 0;
 }
 
-/* The user's labels win, and labels that an image may not have are left out. */
+/* The user's labels take precedence, and labels that an image may not have are omitted. */
 static int merge_labels(struct sandbox_spec *s, char *const *image_labels, struct err *e)
 {
     struct strlist own = s->labels;
@@ -65,7 +65,7 @@ static int add_all(struct strlist *to, char *const *from, struct err *e)
 }
 
 /* The command: --entrypoint replaces the image's, and with it the image's CMD, which was written
- * for that; a command after "--" replaces the CMD. */
+ * for it; a command after "--" replaces the CMD. */
 static int merge_command(struct sandbox_spec *s, const struct image_config *c, const struct args *a,
                          struct err *e)
 {
@@ -85,8 +85,8 @@ static int merge_command(struct sandbox_spec *s, const struct image_config *c, c
     return entrypoint ? 0 : add_all(&s->cmd, c->cmd, e);
 }
 
-/* An image that begins with an init, as those with s6 do: it runs with its own arguments, and commands
- * do without it. */
+/* For an image whose entrypoint begins with an init, as with s6: the init runs with its own
+ * arguments, and commands run without it. */
 static int adopt_init(struct sandbox_spec *s, struct err *e)
 {
     static const char *const known[] = {"/init", "/sbin/init", "/usr/sbin/init",
@@ -165,7 +165,7 @@ static int fetch(void *ctx, struct image_store *s, const struct reference *ref, 
     return cli_pull(s, ref, &f->opt, &digest, e);
 }
 
-/* Only a warning: an image of data or scripts works. */
+/* Only a warning, since an image of data or scripts works. */
 static void warn_foreign(const struct oci_platform *asked)
 {
     struct oci_platform host = {0}, any = {.os = asked->os, .architecture = asked->architecture};

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Zero is an error of its own (spec_validate), where it would not mean "not given". */
+/* Zero is a separate error (spec_validate), unless it would mean "not given". */
 static bool is_ceiling(const char *name)
 {
     return strncmp(name, "max-", 4) == 0;

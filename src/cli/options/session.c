@@ -19,7 +19,7 @@
 
 enum {
     RETRY_MS = 20000,   /* longer than a stop takes */
-    RETRY_PAUSE_MS = 5, /* at first; it doubles, for the sake of a guest that has too much to do */
+    RETRY_PAUSE_MS = 5, /* at first; it doubles, to relieve an overloaded guest */
     RETRY_PAUSE_MAX_MS = 160,
     EXIT_BY_SIGKILL = 128 + SIGKILL,
 };
@@ -164,7 +164,7 @@ struct attachment {
 };
 
 /* The sandbox refused because it was about to stop, which its state may not show yet, or because it
- * has too much to do. */
+ * is overloaded. */
 static int attach_again(void *ctx, struct err *e)
 {
     struct attachment *a = ctx;
@@ -217,7 +217,7 @@ static void tell_oom(const struct session_result *res, uint64_t memory_mib)
     ui_error(&e);
 }
 
-/* The prompt of a shell comes next: on a line of its own. */
+/* A shell prompt comes next: put it on a separate line. */
 static void tell_left(const char *name)
 {
     char text[SPEC_NAME_MAX * 2 + 96];

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The workspace is made when a sandbox is. */
+/* The workspace is created along with the sandbox. */
 static int parse_bucket(const char *url, struct spec_workspace *w, struct err *e)
 {
     AUTO_S3_CONFIG struct s3_config c = {0};

@@ -1,4 +1,4 @@
-/* policy apply: sandboxes that run are held to the policy as it is now. */
+/* policy apply: holds running sandboxes to the current policy. */
 #include "cli/core/common_opts.h"
 #include "cli/core/show.h"
 #include "cli/core/ui.h"
@@ -14,7 +14,7 @@ struct plan {
     const struct args *args;
     struct table table;
     json_t *json;
-    size_t n; /* sandboxes that are not as they should be */
+    size_t n; /* sandboxes that do not conform */
 };
 
 static void note(struct plan *p, const char *name, const struct verdict *v)

@@ -1,4 +1,4 @@
-/* attach: come back to a command that was left running. */
+/* attach: returns to a command that was left running. */
 #include "cli/core/ui.h"
 #include "cli/core/verbs.h"
 #include "cli/options/session.h"
@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-/* The command that --id names, or the latest that runs. */
+/* The command that --id names, or the latest running one. */
 static int choose(const struct args *a, const struct background *b,
                   const struct background_command **ret, struct err *e)
 {

@@ -69,7 +69,7 @@ static int check_sides(const struct side *from, const struct side *to, struct er
 
 /* --- connections ----------------------------------------------------------------------------- */
 
-/* Whether the policy lets files of the host go where they are to go. */
+/* Checks that the policy allows the host's side of the copy. */
 static int hold_side(const struct store *s, const struct side *x, const struct side *other,
                      bool write, struct err *e)
 {

@@ -24,7 +24,7 @@ static int parse_request(const struct args *a, struct session_request *q, struct
 }
 
 /* Without a command the sandbox's default is run, which is in its spec, or (`msb shell`) its shell.
- * 1 = go on. */
+ * 1 = continue. */
 static int complete_request(const struct store *s, const struct args *a, struct session_request *q,
                             struct err *e)
 {
@@ -46,7 +46,7 @@ static int exec_in(const struct store *s, const char *name, const struct session
     int code = session_execute(s, name, q, &started, &detached);
     if (q->detach && code == EXIT_OK)
         ui_success("Started", name);
-    /* One that was started for a command in the background stops by itself when that ends. */
+    /* A sandbox that was started for a background command stops by itself when that ends. */
     if (started && !q->detach && sandbox_release(s, name, ui_warn, &e) < 0) {
         ui_error(&e);
         code = code ? code : EXIT_FAILED;

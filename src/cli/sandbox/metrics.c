@@ -1,4 +1,4 @@
-/* metrics: what sandboxes use. `top` and `stats` are other spellings of it. */
+/* metrics: what sandboxes use. `top` and `stats` are aliases. */
 #include "cli/sandbox/metrics.h"
 #include "cli/core/select.h"
 #include "cli/core/ui.h"
@@ -29,7 +29,7 @@ static int interval_option(const struct args *a, uint64_t *ms, struct err *e)
     return 0;
 }
 
-/* Two looks, since usage over time takes two. */
+/* Takes two samples, since rates need two. */
 static int look(const struct args *a, struct metrics *now, struct metrics *before, uint64_t pause,
                 struct err *e)
 {
@@ -58,7 +58,7 @@ static int print_once(const struct args *a, const struct metrics *m)
     return ui_print(&out);
 }
 
-/* True when a key that ends the display came within that time. */
+/* True if a key that ends the display was pressed within that time. */
 static bool wants_to_leave(uint64_t ms)
 {
     struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};

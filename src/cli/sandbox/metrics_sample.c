@@ -26,7 +26,7 @@ static uint64_t counter(const json_t *j, const char *group, const char *name)
     return v > 0 ? (uint64_t)v : 0;
 }
 
-/* The monitor may have been taken over: its numbers are only shown. */
+/* The monitor may be compromised: its numbers are only displayed. */
 static bool ask_monitor(int dirfd, struct sample *s)
 {
     char text[INFO_MAX];
@@ -85,7 +85,7 @@ static int by_memory(const void *a, const void *b)
     return x->memory != y->memory ? x->memory > y->memory ? -1 : 1 : by_name(a, b);
 }
 
-/* The one that is named, or all. */
+/* The named one, or all. */
 static int list(const struct args *a, const struct store *s, struct sandbox **ret, size_t *n,
                 struct err *e)
 {

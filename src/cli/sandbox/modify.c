@@ -28,7 +28,7 @@ struct modify {
 
 /* --- what changes ---------------------------------------------------------------------------- */
 
-/* A ceiling that was set moves with what outgrows it, unless it was given, too. */
+/* A ceiling that was set is raised with what outgrows it, unless it was also given. */
 static int set_cpus(struct modify *m, struct sandbox_spec *s, struct err *e)
 {
     int r = cpus_option(m->args, "cpus", &s->cpus, e);
@@ -76,7 +76,7 @@ static int set_workdir(struct modify *m, struct sandbox_spec *s, struct err *e)
     return 0;
 }
 
-/* Takes entry i out. */
+/* Removes entry i. */
 static void drop_entry(struct strlist *l, size_t i)
 {
     free(l->v[i]);
@@ -226,7 +226,7 @@ static int modify(const struct store *s, struct modify *m, const char *name, str
         r = sandbox_stop(s, name, STOP_GRACE_DEFAULT_MS, false, ui_warn, e);
     if (r == 0)
         r = sandbox_modify(s, name, later ? MODIFY_NEXT : MODIFY_NOW, edit, m, e);
-    if (restart) { /* also when that failed: it ran before */
+    if (restart) { /* also if that failed, since it ran before */
         struct err *second = r < 0 ? NULL : e;
         int again = sandbox_start(s, name, ui_warn, second);
         r = r < 0 ? r : again;

@@ -43,7 +43,7 @@ static void catch_signals(void)
 
 /* --- the sandbox ---------------------------------------------------------------------------- */
 
-/* Does the command line describe a sandbox, beyond its name and the image it has? */
+/* Whether the command line specifies more about a sandbox than its name and its image. */
 static bool asks_for_more(const struct args *a, const struct sandbox_spec *has)
 {
     static const struct opt_group *const groups[] = {SANDBOX_GROUPS};
@@ -57,7 +57,7 @@ static bool asks_for_more(const struct args *a, const struct sandbox_spec *has)
     return false;
 }
 
-/* 1 = there is one of that name, which is used; its spec says what to run. */
+/* 1 = there is one with that name, which is used; its spec says what to run. */
 static int find_existing(struct run *r, struct err *e)
 {
     AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
@@ -85,7 +85,7 @@ static int find_existing(struct run *r, struct err *e)
 }
 
 /* What to run: the entrypoint with the command after "--", or with the image's own. 1 = there is
- * something. */
+ * something to run. */
 static int choose_command(struct run *r, struct err *e)
 {
     if (r->args->command) {
@@ -112,7 +112,7 @@ static int create_sandbox(struct run *r, struct err *e)
     struct sandbox_spec *spec = &r->sandbox.spec;
     struct spinner spin;
     uint64_t t0 = now_ns();
-    /* With a snapshot to copy back, the sandbox is removed when that is done, and not before. */
+    /* If a snapshot has to be copied back, the sandbox is removed only after that. */
     r->passing = !r->sandbox.named || r->sandbox.passing;
     spec->ephemeral = r->passing && !spec_has_snapshot(spec);
     r->sandbox.create.stop_when_idle =

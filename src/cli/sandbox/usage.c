@@ -50,7 +50,7 @@ void usage_free(struct usage_table *t)
     *t = (struct usage_table){0};
 }
 
-/* The share of each page that is its own, or else what is resident. */
+/* Its proportional share of each page, or else its resident memory. */
 static uint64_t memory_of(pid_t pid)
 {
     char path[64], line[256];

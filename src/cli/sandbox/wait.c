@@ -1,4 +1,4 @@
-/* wait: until a sandbox's command in the background has ended; its exit code. */
+/* wait: waits for a sandbox's background command to end, and returns its exit code. */
 #include "cli/core/select.h"
 #include "cli/core/ui.h"
 #include "cli/core/verbs.h"
@@ -9,10 +9,10 @@
 #include <signal.h>
 #include <stdio.h>
 
-/* Exit code of a command whose own is unknown, unless its sandbox was stopped in order. */
+/* Exit code of a command whose own is unknown, unless its sandbox was stopped cleanly. */
 enum { EXIT_KILLED = 128 + SIGKILL };
 
-/* A sandbox that is gone after its command ended is as good as one that has stopped. */
+/* A sandbox that is gone after its command ended counts as stopped. */
 static int reopen(const struct store *s, const char *name, struct sandbox *sb, struct err *e)
 {
     sandbox_close(sb);

@@ -13,7 +13,7 @@
 #include <sys/random.h>
 #include <sys/sysinfo.h>
 
-/* msb, run for a tool: what it prints is the tool's result, and --debug was meant for the server. */
+/* Runs msb for a tool: its output is the tool's result, and --debug was meant for the server. */
 static int tool_main(int argc, char **argv)
 {
     ui_reset();
@@ -27,7 +27,7 @@ enum {
 };
 
 /* A mistake in them is in the client's configuration, not the model's: report it at once. `each` is
- * what a sandbox takes for which the client asks nothing else. */
+ * what a sandbox takes if the client asks for nothing else. */
 static int check_options(const struct args *a, struct mcp_share *each, struct err *e)
 {
     struct args create = {0};

@@ -1,5 +1,5 @@
-/* msb oci: the options before the verb, as container engines give them; and what the runtime can say
- * of itself. */
+/* msb oci: the options before the verb, as container engines give them; and what the runtime
+ * reports about itself. */
 #include "cli/serve/oci.h"
 
 #include "cli/core/ui.h"
@@ -68,7 +68,7 @@ const struct cmd cmd_oci_features = {
     .run = features_run,
 };
 
-/* Written as it is: people read and edit it. */
+/* Written verbatim, since people read and edit it. */
 #define FEW_CAPS "[\"CAP_AUDIT_WRITE\", \"CAP_KILL\", \"CAP_NET_BIND_SERVICE\"]"
 static const char spec_text[] =
     "{\n"

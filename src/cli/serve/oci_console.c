@@ -71,7 +71,7 @@ int oci_console_take(struct oci_console *c, struct err *e)
     return 0;
 }
 
-/* What was typed and has not gone there yet: neither direction waits for the other. */
+/* What was typed but not passed on yet: neither direction waits for the other. */
 struct typed {
     char text[PIECE];
     size_t at, len;
@@ -135,8 +135,8 @@ void oci_console_serve(struct oci_console *c)
     }
     if (raw)
         terminal_restore();
-    close_fd(
-        &c->master); /* if nobody takes its output, the container is hung up on, and does not wait */
+    close_fd(&c->master); /* if nothing reads its output, the container gets a hang-up, and does not
+                           * wait */
 }
 
 void oci_console_close(struct oci_console *c)

@@ -21,8 +21,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A descriptor is an object of the host's kernel, and the command runs on another. Dropping them
- * silently would leave it with closed ones, and a socket-activated service waiting forever. */
+/* A descriptor is an object in the host's kernel, and the command runs on another kernel. Dropping
+ * them silently would leave it with closed ones, and a socket-activated service waiting forever. */
 static int refuse_fds(const struct args *a, struct err *e)
 {
     const char *n = args_get(a, "preserve-fds");
@@ -83,7 +83,7 @@ static void pass_on(int sig)
     (void)kill(signaled, sig);
 }
 
-/* Signals go to the container's process, which hands them on. */
+/* Signals go to the container's process, which passes them on. */
 static int wait_here(const struct oci_runtime *rt, const char *id, struct oci_console *console,
                      int *code, struct err *e)
 {
@@ -99,7 +99,7 @@ static int wait_here(const struct oci_runtime *rt, const char *id, struct oci_co
     return oci_wait(rt, id, code, e);
 }
 
-/* In the foreground, the terminal is here unless it was to go elsewhere. */
+/* In the foreground, the terminal is this one unless another was requested. */
 static int create_here(struct oci_runtime *rt, const struct args *a, struct oci_create *o,
                        struct oci_console *console, struct err *e)
 {
@@ -180,7 +180,7 @@ static int add_groups(json_t *process, const struct args *a, struct err *e)
     return 0;
 }
 
-/* The container's own process with another command, and what the options say. */
+/* The container's own process with another command, and with the options applied. */
 static json_t *process_from_options(const struct oci_runtime *rt, const struct args *a,
                                     struct err *e)
 {
@@ -444,7 +444,7 @@ static int events_check(const struct args *a, struct err *e)
     return read_interval(a, &ms, e);
 }
 
-/* Once; or again and again, until it ends. */
+/* Once, or repeatedly until it ends. */
 static int events_run(const struct args *a, struct oci_runtime *rt, struct err *e)
 {
     uint64_t ms;
@@ -516,7 +516,7 @@ static json_t *resources_from_options(const struct args *a, struct err *e)
     return NULL;
 }
 
-/* Elsewhere that limit is the guest's own, from its start on. */
+/* Otherwise, that limit is inside the guest, fixed at its start. */
 static int check_pids(const struct oci_runtime *rt, const struct args *a, struct err *e)
 {
     AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;

@@ -28,7 +28,7 @@ int prune_confirm(const struct args *a, const char *question, const char *what, 
     return 0;
 }
 
-/* What was removed, so far. */
+/* What was removed so far. */
 struct pruned {
     size_t sandboxes, volumes, images;
     uint64_t bytes; /* of volumes and images */

@@ -58,8 +58,8 @@ static int parse_place(const char *arg, struct place *p, struct err *e)
     return workspace_check_name(p->name, e);
 }
 
-/* With what is in the bucket; later: contents are not read. What is written needs that only to know
- * which directories there are. */
+/* Includes what is in the bucket; later: contents are not read. Writing only needs this to know
+ * which directories exist. */
 static int place_open(const struct store *s, struct place *p, bool writes, bool later,
                       struct err *e)
 {

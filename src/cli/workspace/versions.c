@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What all versions of a workspace may take, unless --max says otherwise. */
+/* The disk space that all versions of a workspace may take, unless --max is given. */
 #define MAX_DEFAULT (20 * GIB)
 enum { KEEP_DEFAULT = 10 };
 
@@ -182,7 +182,7 @@ const struct cmd cmd_workspace_log = {
 
 /* --- diff ------------------------------------------------------------------------------------ */
 
-/* --from: the last one, if it is not given; --to: what is there now. */
+/* --from: by default, the last one; --to: by default, the current state. */
 static int find_trees(const struct args *a, int dir, struct s3_tree *old, struct s3_tree *now,
                       struct err *e)
 {

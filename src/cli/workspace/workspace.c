@@ -108,7 +108,7 @@ static json_t *workspace_json(const struct items *l, size_t i)
                      (json_int_t)workspace_used(l->store, w->name));
 }
 
-/* How much it takes, the sandboxes that use it ("-" = none), and since when it exists. */
+/* Its size on disk, the sandboxes that use it ("-" = none), and its creation time. */
 struct facts {
     char size[32], users[512], when[TIME_TEXT_MAX];
 };
@@ -216,7 +216,7 @@ static int check_max(const struct args *a, struct err *e)
 }
 
 /* Every sandbox that has a snapshot of the workspace. The name may also be a sandbox's, since a
- * directory of the host has no name of its own. */
+ * host directory has no name. */
 static int sync_one(const struct store *s, const struct args *a, const char *name, struct err *e)
 {
     struct sandbox *boxes = NULL;
