@@ -86,7 +86,7 @@ def test_atomic(files, server, tmp_path):
     fails(errno.EEXIST, files.write, f"{tmp_path}/real", b"", flags=fp.ATOMIC | fp.EXCL)
     fails(errno.EINVAL, files.write, f"{tmp_path}/real", b"", flags=fp.ATOMIC | fp.APPEND)
     fails(errno.EISDIR, files.write, str(tmp_path), b"", flags=fp.ATOMIC)
-    # Half of a file, and then nobody: the old one stays, and nothing beside it.
+    # Half of a file, then the client is gone: the old one stays, with nothing beside it.
     with Files(server) as other:
         other.send_op(fp.WRITE, f"{tmp_path}/real", flags=fp.ATOMIC)
         other.send_data(b"x" * 500_000)

@@ -391,7 +391,7 @@ def test_child_has_three_descriptors_and_clean_signals(server):
     status = server.run(["cat", "/proc/self/status"]).out.decode()
     for name in ("SigBlk", "SigIgn", "SigCgt"):
         value = int(re.search(rf"^{name}:\s*(\w+)", status, re.M).group(1), 16)
-        # 32 and 33 belong to the C library, which lets nobody reset them.
+        # 32 and 33 belong to the C library, which does not let programs reset them.
         assert value & ~(0b11 << 31) == 0, status
     for s in others:
         s.sock.close()

@@ -1,4 +1,4 @@
-"""Fixtures of the end-to-end tests: the real binary, a home of its own for every test.
+"""Fixtures of the end-to-end tests: the real binary, a separate home for every test.
 
 Every test gets a fresh MSB_HOME and must leave nothing behind: at its end all sandboxes are
 removed with the product's own verbs, and then no process that was started under that home may be
@@ -173,7 +173,7 @@ def static_program(name, directory):
 
 
 def make_tools_image(image):
-    """A directory in which the host's own programs run, by way of a share of /usr."""
+    """A directory in which the host's own programs run, through a share of /usr."""
     if not os.path.islink("/bin") or not os.path.islink("/lib64"):
         pytest.skip("the host's programs are not all below /usr")
     (image / "etc").mkdir(parents=True)
@@ -183,7 +183,7 @@ def make_tools_image(image):
         (image / name).symlink_to(f"usr/{name}")
     (image / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
     shutil.copy("/etc/ld.so.cache", image / "etc")
-    if os.path.isdir("/etc/alternatives"):  # by way of which cc, awk and iptables are links
+    if os.path.isdir("/etc/alternatives"):  # through which cc, awk and iptables are links
         shutil.copytree("/etc/alternatives", image / "etc" / "alternatives", symlinks=True)
     authorities = pathlib.Path("/etc/ssl/certs/ca-certificates.crt")
     if authorities.exists():  # pip does not start without them
@@ -298,7 +298,7 @@ def s3():
 
 @pytest.fixture
 def puller(tmp_path):
-    """A home with an empty cache, and nobody's credentials."""
+    """A home with an empty cache, and no credentials."""
     env = {"DOCKER_CONFIG": str(tmp_path / "docker"), "MSB_REGISTRIES_CONFIG": ""}
     m = Msb(make_home(tmp_path), env)
     for name in list(m.env):

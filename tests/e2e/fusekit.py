@@ -213,7 +213,7 @@ class Server:
                 error, out = errno.ENOSYS, b""
             except OSError as e:
                 error, out = e.errno, b""
-            with contextlib.suppress(FileNotFoundError):  # nobody waits for it any more
+            with contextlib.suppress(FileNotFoundError):  # nothing waits for it any more
                 os.write(self.fd, struct.pack("<IiQ", 16 + len(out), -error, unique) + out)
 
 

@@ -381,7 +381,7 @@ def multiarch():
 
 
 class Podman:
-    """podman with storage of its own, gone with its context."""
+    """podman with separate storage, removed with its context."""
 
     def __init__(self):
         need("podman")

@@ -42,7 +42,7 @@ WEB, WEB6 = "93.184.216.34", "2606:2800:220:1::34"    # example.com and below
 OTHER, OTHER6 = "93.184.216.35", "2606:2800:220:1::35"  # other.org
 MIRROR = "93.184.216.80"                              # mirror.example.com: git, apt, pip
 DNS, DNS6 = "93.184.216.53", "2606:2800:220:1::53"
-DEAD = "93.184.216.99"                                # nobody answers there, not even ARP
+DEAD = "93.184.216.99"                                # nothing answers there, not even ARP
 METADATA = "169.254.169.254"
 PRIVATE = ["10.9.9.9", "172.16.5.5", "192.168.7.7", "100.64.1.1"]
 PRIVATE6 = "fd99::9"
@@ -277,7 +277,7 @@ class Internet:
         self.in_host("mount", "--bind", self.dir / "resolv.conf", "/etc/resolv.conf")
 
     def block(self, address):
-        """The world loses an address: packets to it go nowhere, and nothing says so."""
+        """The world loses an address: packets to it go nowhere, without any error."""
         self.in_world("ip", "addr", "del", f"{address}/24", "dev", "w0")
         self.in_host("ip", "route", "replace", "blackhole", f"{address}/32")
 

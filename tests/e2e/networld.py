@@ -97,7 +97,7 @@ def echo(address):
 
 
 def discard(address):
-    """A bound socket that nobody reads: what goes there gets no answer of any kind."""
+    """A bound socket that is never read: what goes there gets no answer of any kind."""
     s = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
     s.bind((address, 9))
     return s

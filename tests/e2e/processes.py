@@ -27,7 +27,7 @@ def tree(pid):
 
 
 def named(name):
-    """All processes of that name, whoever started them."""
+    """All processes with that name, no matter who started them."""
     found = []
     for comm in pathlib.Path("/proc").glob("[0-9]*/comm"):
         try:

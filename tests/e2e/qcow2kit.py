@@ -1,4 +1,4 @@
-"""qcow2 images, as qemu-img would make them, or as nobody should."""
+"""qcow2 images, valid ones as qemu-img makes them, and invalid ones."""
 import struct
 
 ZERO, COPIED, COMPRESSED = 1, 1 << 63, 1 << 62

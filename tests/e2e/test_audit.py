@@ -1,4 +1,4 @@
-"""The audit log: who did what to which sandbox, with no secret in it, whoever is killed meanwhile."""
+"""The audit log: who did what to which sandbox, without secrets, even if a writer is killed."""
 import hashlib
 import json
 import os
@@ -152,7 +152,7 @@ def test_off_and_broken(msb):
 
 
 def test_many_writers_some_of_them_killed(msb):
-    """Every record is whole; those of who was not killed are all there."""
+    """Every record is complete; those of writers that were not killed are all there."""
     msb.create("a", "-m", "128M")
     running = []
     for i in range(24):
@@ -243,7 +243,7 @@ def test_the_sdk_follows_the_policy(msb, tmp_path):
         p.stdin.flush()
         return p.stdout.readline()
 
-    assert go() == "False\n" and not (msb.home / "audit.log").exists()  # MSB_AUDIT=off, and nobody minds
+    assert go() == "False\n" and not (msb.home / "audit.log").exists()  # MSB_AUDIT=off, which is no error
     (msb.home / "policy.yaml").write_text(
         f"audit: {{level: all, argv: hash, command: [/bin/sh, -c, 'exec cat > {out}']}}\n")
     assert go() == "True\n"
@@ -279,7 +279,7 @@ def test_verify(msb):
     assert "records 4 to 5 are missing at the end" in msb("audit", "verify", check=1).stderr.decode()
     state = json.loads(msb("audit", "verify", "--format", "json", check=1).stdout)
     assert not state["ok"] and state["problems"][0]["seq"] == 4
-    os.unlink(msb.home / "audit.head")  # who may write both can hide it, but not from who kept an anchor
+    os.unlink(msb.home / "audit.head")  # whoever can write both can hide it, but not from someone who kept an anchor
     msb("pull", "-q", "127.0.0.1:1/f", check=1)
     msb.ok("audit", "verify", "-q")
     assert "is not the one that is expected" in msb("audit", "verify", "--expect", anchor, check=1).stderr.decode()

@@ -398,7 +398,7 @@ def test_cleanup_while_a_stop_takes_its_time(client):
 
 
 def test_stop_and_remove_of_nothing(client):
-    """Nobody looks at the exit code, but it is the documented one."""
+    """Clients ignore the exit code, but it is the documented one."""
     p = client("stop", "nobody", "--quiet")
     assert (p.returncode, p.stderr) == (1, b"error: sandbox not found: nobody\n")
     p = client("remove", "nobody", "--quiet")

@@ -98,6 +98,6 @@ def test_podman_as_root(engine):
 
 
 def test_podman_as_an_ordinary_user(engine):
-    """In a user namespace, and without limits: nobody has delegated a cgroup."""
+    """In a user namespace, and without limits: no cgroup was delegated."""
     script = "export HOME=/home/user XDG_RUNTIME_DIR=/tmp/run; mkdir -m 700 /tmp/run\n" + SERVE.format(limit=0, port=8081)
     assert engine.ok("exec", "-q", "--user", "user", "engine", "--", "sh", "-c", script) == "served\n1\n"

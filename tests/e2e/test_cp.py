@@ -308,7 +308,7 @@ def test_300_megabytes(box, tmp_path):
         try:
             while data := tty.read(4096):
                 shown += data
-        except OSError:  # nobody is at the other end any more
+        except OSError:  # the other end is gone
             pass
     assert p.wait(timeout=120) == 0
     assert b"Copying" in shown and b"Copied" in shown.rsplit(b"\x1b[K", 1)[1], shown[-300:]

@@ -1,4 +1,4 @@
-"""Deaths that nobody planned: what they leave, and that the next command repairs it."""
+"""Unexpected deaths: what they leave behind, and that the next command repairs it."""
 import json
 import os
 import pathlib
@@ -172,7 +172,7 @@ def test_killed_while_it_stops(msb):
 
 
 def test_stopped_monitor_can_be_forced(msb):
-    """A monitor that hangs (SIGSTOP) answers nobody; -f does not need its answer."""
+    """A monitor that hangs (SIGSTOP) does not answer; -f does not need its answer."""
     msb.create("k")
     pid = msb.monitor_pid("k")
     tree = msb.tree(pid)

@@ -70,7 +70,7 @@ def test_one_writer_or_many_readers(msb, image):
         p = msb("create", "-n", "other", *flags)
         assert p.returncode == 1 and b"is in use by sandbox 'w'" in p.stderr, p
     assert msb.ok("ls", "-q") == "w\n"
-    # The lock goes with the monitor, however that ends.
+    # The lock is released with the monitor, however that ends.
     os.kill(msb.monitor_pid("w"), signal.SIGKILL)
     wait_for(lambda: msb.status("w") == "Crashed")
     for name in ("r1", "r2"):
@@ -176,7 +176,7 @@ def test_an_image_of_the_host(msb, image, tmp_path):
                    stderr=subprocess.DEVNULL)  # fmt: skip
     config = json.loads(msb.ok("inspect", "a", "--format", "json"))["config"]
     assert config["mounts"][0]["type"] == "DiskImage"
-    # A link in the path now was put there by somebody since.
+    # A link that is in the path now was added later.
     moved = tmp_path / "moved.img"
     image.rename(moved)
     image.symlink_to(moved)

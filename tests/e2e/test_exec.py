@@ -304,7 +304,7 @@ def test_another_user_has_no_power(box):
 
 
 def test_another_user_may_reopen_the_streams(box):
-    """/dev/stdout and its like work for whoever the command runs as."""
+    """/dev/stdout and the like work for any user that the command runs as."""
     m, name = box
     script = "echo o >/dev/stdout; echo e >/dev/stderr; cat /dev/stdin"
     p = m("exec", "-u", "user", name, "--", "sh", "-c", script, input=b"in\n")
@@ -448,7 +448,7 @@ def test_bad_options_do_not_start_it(msb):
 
 
 def test_concurrent_execs_on_a_stopped_sandbox(msb):
-    """Whoever comes second uses the sandbox that the first started; the last one stops it."""
+    """The second client uses the sandbox that the first one started; the last one stops it."""
     msb.create("b")
     for _ in range(3):
         msb.ok("stop", "b", "-q")
@@ -479,7 +479,7 @@ def test_fifty_parallel_execs(box):
     """All run at the same time, and none gets another's bytes or code."""
     m, name = box
     n = 50
-    # Nobody goes on before all are there: the commands really run together.
+    # None continues before all have started: the commands really run in parallel.
     script = ("mkdir -p /tmp/meet; : >/tmp/meet/$1; "
               f"until [ $(ls /tmp/meet | wc -l) -ge {n} ]; do sleep 0.1; done; cat; exit $1")
     clients = [m.popen("exec", "-q", name, "--", "sh", "-c", script, "sh", i,

@@ -133,7 +133,7 @@ def test_a_signal_while_nobody_reads(box):
 
 
 def test_a_stopped_client_is_not_a_dead_one(box):
-    """SIGSTOP and SIGCONT of the client: back-pressure meanwhile, then it goes on."""
+    """SIGSTOP and SIGCONT of the client: back-pressure meanwhile, then it continues."""
     m, name = box
     p = start(m, name, "echo up; read x; echo $x", stdin=subprocess.PIPE)
     p.send_signal(signal.SIGSTOP)

@@ -217,7 +217,7 @@ def wait_standstill(m, name, path):
 
 
 def test_a_reader_that_stops_stops_the_writer_and_nothing_else(box):
-    """The guest's writer makes no progress while nobody reads; others do; then it goes on."""
+    """The guest's writer makes no progress without a reader; others do; then it continues."""
     m, name = box
     p = m.popen("exec", "-q", name, "--", "sh", "-c", counting_writer("bp"),
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
@@ -295,7 +295,7 @@ def test_clients_killed_in_the_middle_of_a_flood(box):
 
 
 def test_a_blocked_stderr_does_not_lose_stdout(box):
-    """Nobody reads stderr for a while: all of both streams arrives in the end."""
+    """stderr is not read for a while: all of both streams still arrives in the end."""
     m, name = box
     script = f"head -c {3 * MIB} /dev/zero >&2; echo out"
     p = m.popen("exec", "-q", name, "--", "sh", "-c", script, stdin=subprocess.DEVNULL,
@@ -329,7 +329,7 @@ def test_a_command_that_does_not_read_holds_the_sender(box):
 
 
 def test_signals_pass_a_full_stdin(box):
-    """A SIGTERM is not stuck behind input that nobody reads."""
+    """A SIGTERM does not get stuck behind unread input."""
     m, name = box
     p = m.popen("exec", "-q", name, "--", "sh", "-c",
                 f"trap 'exit 33' TERM; echo up; sleep {FOREVER} & wait",
@@ -352,7 +352,7 @@ def test_signals_pass_a_full_stdin(box):
 
 
 def test_everything_written_before_the_exit_arrives(box):
-    """The last bytes are not lost, however much there was and whoever still holds the pipe."""
+    """The last bytes are not lost, however many there are and whatever still holds the pipe."""
     m, name = box
     p = m.sh(name, f"sleep {FOREVER} & echo $! >/tmp/holder; head -c {3 * MIB} /dev/zero; exit 4")
     assert (p.returncode, len(p.stdout)) == (4, 3 * MIB)
@@ -442,7 +442,7 @@ def test_closed_stdin(box):
 @pytest.mark.parametrize("closed, out", [(">&-", b""), ("2>&-", b"o\n"), (">&- 2>&-", b""),
                                          ("<&- >&- 2>&-", b"")])
 def test_closed_stdout_and_stderr(box, closed, out):
-    """Output nobody wants is thrown away; the exit code still comes."""
+    """Unwanted output is discarded; the exit code still arrives."""
     m, name = box
     p = through_shell(m, f'"$MSB" exec -q {name} -- sh -c "echo o; echo e >&2; exit 8" {closed}')
     assert (p.returncode, p.stdout) == (8, out)

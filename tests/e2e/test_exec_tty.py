@@ -64,7 +64,7 @@ def test_term_is_set(box):
 
 
 def test_t_without_a_terminal(box):
-    """-t with a pipe: a pty in the guest all the same, one stream."""
+    """-t with a pipe: still a pty in the guest, one stream."""
     m, name = box
     p = m("exec", "-q", "-t", name, "--", "sh", "-c", "tty; echo err >&2; exit 3")
     assert p.returncode == 3
@@ -242,7 +242,7 @@ def test_a_closed_terminal_kills_a_shell_and_its_job(box):
 
 
 def test_sigkill_of_a_terminal_client_kills_the_shells_jobs(box):
-    """Jobs of an interactive shell have groups of their own, and go all the same."""
+    """An interactive shell's jobs have their own groups, and are killed, too."""
     m, name = box
     with terminal(m, "exec", name) as t:
         t.type(f"sh -c 'echo $$ >/tmp/job2.pid; exec sleep {FOREVER}'\r".encode())
@@ -252,7 +252,7 @@ def test_sigkill_of_a_terminal_client_kills_the_shells_jobs(box):
 
 
 def test_returns_although_a_child_holds_the_terminal(box):
-    """As with pipes: the shell's end is the end, and a child that ignores the hang-up lives on."""
+    """As with pipes: the session ends with the shell, and a child that ignores the hang-up survives."""
     m, name = box
     with in_guest(box, f"trap '' HUP; sleep {FOREVER} & echo $! >/tmp/keeper; exit 5") as t:
         assert t.wait() == 5
@@ -266,7 +266,7 @@ def test_returns_although_a_child_holds_the_terminal(box):
 
 
 def test_ctrl_bracket_detaches(box):
-    """ctrl-] leaves: exit 0, terminal restored, the command lives on and may print."""
+    """ctrl-] detaches: exit 0, terminal restored, the command keeps running and may print."""
     m, name = box
     script = "echo $$ >/tmp/det.pid; echo up; i=0; while :; do i=$((i+1)); echo $i; " \
              "echo $i >/tmp/det; sleep 0.02; done"
@@ -312,7 +312,7 @@ def test_run_detach_keys(msb):
 
 
 def test_detached_ephemeral_run_lives_until_its_command_ends(msb):
-    """An unnamed run that was left goes on, and vanishes when its command ends."""
+    """An unnamed run that was detached from continues, and vanishes when its command ends."""
     with terminal(msb, "run", "-q", "--", "sh", "-c", "echo up; until [ -e /tmp/end ]; do "
                   "sleep 0.05; done") as t:
         t.read_until(b"up\r\n")

@@ -213,7 +213,7 @@ def test_killed_at_every_step_of_named_things(msb, injector, verb, undo, listing
                                                   ("clone,clone3,vfork,fork", "EAGAIN", 1)],
                          ids=["full", "broken", "memory", "files", "memory for files", "processes"])
 def test_create_when_calls_fail(msb, injector, calls, error, stride):
-    """An error of the host's ends in a sandbox that works, or in none and a message."""
+    """An error on the host leads to a sandbox that works, or to none and a message."""
     create = ["create", "-q", "-n", "k", "-m", "64M"]
     for call, n in steps(injector, create, calls)[::stride]:
         remove_all(msb)
@@ -269,7 +269,7 @@ def test_out_of_memory(msb, injector, verb):
 
 @pytest.mark.skipif(os.environ.get("MSB_ENGINE") == "kvm", reason="its memory is allocated at once")
 def test_a_guest_kernel_without_memory(msb, injector):
-    """The host refuses the guest's kernel memory: it hangs, and nobody waits for that."""
+    """The host refuses the guest's kernel memory: it hangs, and nothing waits for it."""
     said = []
     for n in (24, 30, 36):  # of each process: msb itself and the monitor need fewer
         p = injector.run(["create", "-q", "-n", "k", "-m", "64M", "--engine", "uml"], "mmap,brk",

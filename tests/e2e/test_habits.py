@@ -1,4 +1,4 @@
-"""What people type who come from Docker: it works, or one sentence says what to do instead."""
+"""What Docker users type: it works, or one sentence says what to do instead."""
 import json
 
 import pytest

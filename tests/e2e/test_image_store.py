@@ -230,7 +230,7 @@ def test_stop_signal(own, images, name):
 
 
 def test_bash_comes_from_the_tools(own, tmp_path):
-    """alpine has no bash; `bash -l -c` works all the same."""
+    """alpine has no bash; `bash -l -c` still works."""
     own.ok("load", "-q", "-i", imagekit.alpine().archive("docker", tmp_path / "a.tar", "alpine:3"))
     own.create("s", "alpine:3")
     assert own.ok("exec", "-q", "s", "--", "bash", "-l", "-c", "echo ok; . /etc/os-release; echo $ID") == "ok\nalpine\n"
@@ -468,7 +468,7 @@ def test_prune_while_sandboxes_are_made(own, images):
 
 
 def test_prune_beside_running_commands(own, images):
-    """Whoever waits for a command does not keep others from removing images."""
+    """Waiting for a command does not keep others from removing images."""
     images("a:1", [shell_tar(), layer(name="a")])
     images("b:1", [shell_tar(), layer(name="b")])
     jobs = [own.popen("run", "-q", *name, "a:1", "--", "sh", "-c", "echo up; read x; cat /name", stdin=subprocess.PIPE,

@@ -442,7 +442,7 @@ def test_plain_http_only_where_that_is_said(changing, servers):
     changing.ok("modify", "changing", "--secret", "TLSONLY@api.example.com")
     run_in = ["exec", "-q", "changing", "--", "bash", "-c"]
     changing.ok(*run_in, 'curl -sS -m 60 -H "X-Api-Key: $TLSONLY" http://api.example.com/untouched')
-    assert servers.last()[1]["x-api-key"] == holder(changing, "TLSONLY", "changing")  # nobody looks into it
+    assert servers.last()[1]["x-api-key"] == holder(changing, "TLSONLY", "changing")  # it is not intercepted
     changing.ok("modify", "changing", "--secret", "PLAIN@api.example.com,allow-plaintext")
     out = changing.ok(*run_in, """w='%{http_code}\n'
         curl -sS -m 60 -o /dev/null -w "$w" -H "X-Api-Key: $PLAIN" -T - http://api.example.com/plain </etc/passwd
@@ -457,7 +457,7 @@ def test_plain_http_only_where_that_is_said(changing, servers):
 
 
 def test_aws_requests_are_signed_again(net_msb, servers):
-    """boto3 as it is, with a key that is none, and a bucket that checks every signature."""
+    """Unmodified boto3, with a placeholder key, and a bucket that checks every signature."""
     packages = pathlib.Path("/usr/lib/python3/dist-packages")
     if not (packages / "boto3").exists():
         pytest.skip("python3-boto3 is not installed")
@@ -559,7 +559,7 @@ def test_one_authority_for_all_sandboxes_and_its_key_is_private(net_msb, box):
 
 
 def test_an_authority_that_was_tampered_with_is_not_replaced_behind_the_guest(net_msb, box):
-    """The guest boots while nobody has read the key yet; its connections are refused, with the reason."""
+    """The guest boots while the key has not been read yet; its connections are refused, with the reason."""
     key = pathlib.Path(net_msb.home) / "ca" / "ca.key"
     good = key.read_bytes()
     key.write_bytes(b"no key")

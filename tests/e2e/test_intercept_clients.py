@@ -1,4 +1,4 @@
-"""Bound secrets and the programs of others: each client as it is, against a server that is somebody else's, too."""
+"""Bound secrets and third-party programs: each client unmodified, also against a third-party server."""
 import json
 import os
 import pathlib

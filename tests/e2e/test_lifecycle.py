@@ -83,7 +83,7 @@ def test_monitor_keeps_nothing_of_its_caller(msb, tmp_path):
         fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
         assert fields[4] == "0", "it has a controlling terminal"
         assert not os.readlink(f"/proc/{pid}/cwd").startswith(str(tmp_path / "open"))
-    # Nobody has the other ends: both readers see the end.
+    # The other ends are closed everywhere: both readers see end of file.
     os.set_blocking(reader, False)
     assert os.read(reader, 100) == b""
     sock_a.setblocking(False)
@@ -271,7 +271,7 @@ def test_inherited_state_does_not_matter(tmp_path, what):
     for top, dirs, files in os.walk(m.home):
         for f in dirs + files:
             st = os.lstat(os.path.join(top, f))
-            # Images are shared and nobody's to change.
+            # Images are shared, and nobody may change them.
             want = 0o400 if top.endswith("cache/images") else 0o600
             assert st.st_mode & 0o677 == want, os.path.join(top, f)
     tear_down(m)

@@ -56,7 +56,7 @@ def test_streams_stay_apart(talk):
 
 
 def test_output_is_in_the_log_when_exec_returns(msb):
-    """No waiting: who has seen the exit code finds the output."""
+    """No waiting: once the exit code is known, the output is in the log."""
     msb.create("now", "-m", "64M")
     for i in range(20):
         msb.sh("now", f"echo line {i}")

@@ -91,7 +91,7 @@ def test_settings(msb):
     p = msb("modify", "a", "--memory", "300M", "-e", "OLD=2")
     assert p.returncode == 1 and b"sandbox still running" in p.stderr and b"--restart" in p.stderr
     assert b"memory cannot be changed while it runs" in p.stderr and b"--next-start" in p.stderr
-    # Labels concern nobody in it.
+    # Labels do not concern anything inside the sandbox.
     msb.ok("modify", "-q", "a", "--label", "x=3", "--label-rm", "y", "--label", "z")
     assert config(msb, "a")["labels"] == {"x": "3", "z": ""}
     args = ["modify", "a", "--memory", "300M", "--cpus", "0.5", "-e", "OLD=2", "--env-rm", "GONE",
@@ -140,7 +140,7 @@ def test_what_cannot_grow(msb):
     assert b"sandbox not found: none" in msb("modify", "none", "--root-disk", "1G").stderr
     msb.create("t", "--root-disk", "tmpfs:64M")
     msb.ok("stop", "-q", "t")
-    msb.ok("modify", "-q", "t", "--root-disk", "32M")  # made anew at each start
+    msb.ok("modify", "-q", "t", "--root-disk", "32M")  # recreated at each start
     assert 28 <= mib(msb, "t") <= 32
     assert msb("modify", "t", "--restart", "--next-start").returncode == 2
 
@@ -150,7 +150,7 @@ def inspect(msb, name):
 
 
 def test_next_start_of_a_running_sandbox(msb):
-    """It goes on as it is, and says so; its next start has the change."""
+    """It keeps running unchanged, and reports this; the next start has the change."""
     msb.create("a", "--memory", "128M", "-e", "X=old", "--label", "l=1")
     pid = msb.monitor_pid("a")
     args = ["modify", "a", "--memory", "192M", "-e", "X=new", "--label", "l=2", "--next-start"]

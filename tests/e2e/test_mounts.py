@@ -299,11 +299,11 @@ def test_a_server_that_dies_takes_its_sandbox_along(msb, share):
     state = json.loads(msb.ok("inspect", "b", "--format", "json"))
     assert state["status"] == "Crashed"
     assert "serves one of its mounts died" in msb.ok("inspect", "b")
-    assert sh(msb, "b", "ls -d /w") == "/w\n"  # which starts it anew
+    assert sh(msb, "b", "ls -d /w") == "/w\n"  # which restarts it
 
 
 def test_a_server_that_cannot_serve_ends_the_start(msb, share):
-    """It says so while the guest boots already. Nothing of that start is left when it is reported."""
+    """It reports this while the guest is booting. Nothing of that start is left afterwards."""
 
     def few():
         resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))

@@ -211,7 +211,7 @@ def test_names_are_asked_for_where_it_was_said(msb):
         port = s.getsockname()[1]
         msb.create("box", "--dns-nameserver", f"127.0.0.1:{port}", "--net-rule", "allow@*.example.com")
         assert b"93.184.216.34" in msb.sh("box", "nslookup www.example.com").stdout
-        # Not allowed: answered here, and nobody else hears of it. A private address: kept back.
+        # Not allowed: answered here, and not forwarded. A private address: withheld.
         assert b"NXDOMAIN" in msb.sh("box", "nslookup www.other.org").stdout
         assert b"10.0.0.9" not in msb.sh("box", "nslookup inner.example.com").stdout
         assert set(asked) == {"www.example.com", "inner.example.com"}
@@ -277,7 +277,7 @@ def test_published_ports_lead_to_the_guest(msb):
     text = [f"127.0.0.1:{p['host_port']}->{p['guest_port']}/tcp" for p in shown]
     assert json.loads(msb.ok("ps", "box", "--format", "json"))["ports"] == text
     assert text[0][:20] in msb.ok("ps", "box")
-    # A port where nobody listens in the guest is one that hangs up.
+    # A port on which nothing in the guest listens hangs up.
     msb.sh("box", "killall httpd")
     assert hangs_up(port)
     # After a stop it is free, and after a start it is back; 0 is whatever is free then.

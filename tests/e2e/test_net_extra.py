@@ -265,7 +265,7 @@ def talk(m, name, port, data=b"hello", **kw):
 def test_guests_reach_host_sockets(msb, client, tmp_path):
     path = tmp_path / "app.sock"
     msb.create("box", "-v", f"{client}:/c", "--vsock", f"{path}:5000", "--vsock", f"{tmp_path}/x.sock:5001/stream")
-    assert talk(msb, "box", 5000).stdout == b"ECONNRESET\n"  # nobody is there yet
+    assert talk(msb, "box", 5000).stdout == b"ECONNRESET\n"  # nothing is there yet
     server = HostServer(path)
     try:
         data = os.urandom(3 << 20)
@@ -275,7 +275,7 @@ def test_guests_reach_host_sockets(msb, client, tmp_path):
             assert len(p.stdout) == 65 + SIZE
         for port in (5001, 5002, 1025):
             assert talk(msb, "box", port).stdout == b"ECONNRESET\n"
-        # a server that accepts and says nothing holds up nobody
+        # a server that accepts and sends nothing does not hold up others
         server.silent = True
         slow = [msb.popen("exec", "-q", "box", "--", "sh", "-c", "/c/vsock_client 5000 </dev/zero",
                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) for _ in range(2)]
@@ -326,7 +326,7 @@ def test_the_connector_has_nothing_but_its_sockets(msb, client, tmp_path):
         for kind in ("mnt", "pid", "net", "ipc", "uts"):
             assert os.readlink(f"/proc/{pid}/ns/{kind}") != os.readlink(f"/proc/self/ns/{kind}")
         assert os.listdir(f"/proc/{pid}/root") == []
-        # whoever can write to the directory cannot lead it elsewhere
+        # someone who can write to the directory cannot redirect it
         for target in (outside.path, "../outside.sock"):
             server.path.unlink()
             server.path.symlink_to(target)

@@ -100,7 +100,7 @@ def test_an_address_that_comes_and_goes(net_msb, internet):
     net_msb.create("own", "net-guest:1")
     try:
         before = net_msb.probe("own", look)[0].split()
-        assert set(before) <= {"EHOSTUNREACH", "ENETUNREACH"}  # nobody has them
+        assert set(before) <= {"EHOSTUNREACH", "ENETUNREACH"}  # no one has them
         with addresses(internet, LATE, LATE6):
             assert net_msb.probe("own", look) == ["ECONNREFUSED ECONNREFUSED"]
             out = net_msb.probe("own", f'show(udp("{LATE}", {ECHO}), ping("{LATE6}"))')[0]
@@ -128,7 +128,7 @@ except OSError as e:
 
 
 def test_a_flow_does_not_become_one_to_the_host(net_msb, internet):
-    """Opened to an address that nobody had, used when the host has it."""
+    """Opened to an unused address, used once the host has it."""
     net_msb.create("own", "net-guest:1")
     try:
         script = netkit.PROBES + FLOW.format(late=LATE, echo=ECHO)

@@ -133,7 +133,7 @@ def test_streams(box):
 
 
 def test_nobody_home_is_an_error_of_the_network(box):
-    """The host's own errors become the guest's: no route, nobody there."""
+    """The host's own errors become the guest's: no route, host unreachable."""
     assert box.probe("box", """
 show(connect("93.184.216.99"), connect("2606:2800:220:1::99"))
 """) == ["EHOSTUNREACH EHOSTUNREACH"]

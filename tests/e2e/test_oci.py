@@ -134,7 +134,7 @@ def test_whatever_dies_the_rest_goes(rt):
 
 
 def test_its_process_dies_while_the_guest_boots(rt):
-    """`create` fails, and the guest that nobody would hold is gone."""
+    """`create` fails, and the guest, which has no owner then, is gone."""
     got = []
     bundle, pid_file = rt.bundle(sh("sleep 1000")), rt.dir / "doomed.pid"
     create = threading.Thread(target=lambda: got.append(
@@ -432,7 +432,7 @@ def test_root(rt):
 
 
 def test_read_only_root(rt):
-    """Read-only for the host's server, too; mount points are made all the same."""
+    """Read-only for the host's server, too; mount points are still created."""
     out = rt.run(sh("touch /x 2>&1; touch /new/y && echo yes; ls -d /new /file; cat /file"), root={"readonly": True},
                  mounts=[{"destination": "/new", "type": "tmpfs", "source": "tmpfs", "options": ["size=1m"]},
                          {"destination": "/file", "type": "bind", "source": "/etc/hostname", "options": ["bind", "ro"]}])

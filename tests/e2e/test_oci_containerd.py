@@ -25,7 +25,7 @@ address = "{0}/t.sock"
 
 
 class Containerd:
-    """A daemon with everything of its own."""
+    """A daemon with separate state and directories."""
 
     def __init__(self, directory):
         self.dir = directory

@@ -207,7 +207,7 @@ def test_signals_to_the_first_process(pod):
 
 
 def test_groups_within_a_containers_own(pod):
-    """They go with it, whoever is in them."""
+    """They end with it, whatever runs in them."""
     script = ("cd /sys/fs/cgroup; mkdir -p a/b c; (echo 0 >a/b/cgroup.procs; exec setsid sleep 5678) & "
               "while ! grep -q . a/b/cgroup.procs; do sleep 0.05; done; "
               "mkdir deep; cd deep; i=0; while [ $i -lt 400 ] && mkdir x 2>/dev/null && cd x; do i=$((i + 1)); done; echo made")
@@ -283,7 +283,7 @@ def test_together(pod, tmp_path):
     pod.rt("start", "server")
     wait_for(lambda: (tmp_path / "up").exists())
     assert pod.run(sh("wget -qO- http://127.0.0.1:8080/; cat /dev/shm/x /v/up"), mounts=volume) == "page\nshm\nup\n"
-    # Whoever forwards a port connects to it in the namespace, and finds the pod's.
+    # A port forwarder connects to it in the namespace, and reaches the pod's.
     def inside(*argv, **kw):
         return subprocess.run(["nsenter", f"--net=/proc/{pod.pid}/ns/net", *argv], capture_output=True, timeout=60, **kw)
     inside("ip", "link", "set", "lo", "up", check=True)

@@ -120,7 +120,7 @@ def test_refused_whoever_asks(module_msb, field, policy, options):
     assert p.returncode == 3 and found == [field]
     with pytest.raises(sdk.PolicyRefused, match=line):
         by_sdk(m, options, image)
-    asked = ([], image, "2h") if field == "caps.lifetime" else (options, image)  # the server has a limit of its own
+    asked = ([], image, "2h") if field == "caps.lifetime" else (options, image)  # the server has its own limit
     assert re.search(line, by_mcp(m, *asked))
     assert m.ok("ls", "-q") == ""
     write_policy(m, "")
@@ -429,7 +429,7 @@ def test_what_comes_later(module_msb):
 
 
 def test_output(module_msb):
-    """A command that writes more than it may is ended, whoever runs it; what it wrote before is there."""
+    """A command that writes too much is ended, no matter who runs it; earlier output is there."""
     m, most = module_msb, 256 << 10
     write_policy(m, "caps: {output: 2M}\ndefaults: {output: 256K}\n")
     m.ok("create", "-n", "o", "-q", "--net", "none", "-m", "96M")
@@ -443,7 +443,7 @@ def test_output(module_msb):
     wait_for(lambda: m(*left).stdout == b"0\n")
     r = go(go(client_of(m).get("o")).shell("yes"))
     assert (r.exit_code, r.truncated, r.timed_out) == (137, True, False) and len(r.stdout) > most
-    # One that nobody reads, too.
+    # Also one that is not read.
     m.ok("exec", "-q", "-d", "o", "--", "yes")
     wait_for(lambda: m(*left).stdout == b"0\n")
     assert m.ok("logs", "o", "--source", "all", "--grep", "wrote more than 256 KiB").count("\n") == 3

@@ -52,7 +52,7 @@ def test_docker_profile_for_commands(hard):
 
 
 def test_docker_profile_for_files(hard, tmp_path):
-    """Whoever serves files in the guest has no more rights than a command."""
+    """The process that serves files in the guest has no more rights than a command."""
     hard.ok("cp", "hard:/proc/self/status", str(tmp_path / "status"))
     text = "\n".join(x for x in (tmp_path / "status").read_text().splitlines() if x.startswith(("Cap", "NoNewPrivs")))
     limited(text, DOCKER, True)

@@ -365,7 +365,7 @@ def test_credential_helpers_that_fail(puller, auth_registry, tmp_path):
 
 
 def test_real_credential_helper(puller, auth_registry, tmp_path):
-    """docker-credential-pass with a password store and a key of its own."""
+    """docker-credential-pass with a separate password store and key."""
     r = auth_registry
     imagekit.need("docker-credential-pass", "pass", "gpg")
     env = {**puller.env, "GNUPGHOME": str(tmp_path / "gpg"),

@@ -311,7 +311,7 @@ int getaddrinfo(const char *node, const char *service, const struct addrinfo *hi
 
 
 def test_no_way_to_an_address_that_the_registry_has_by_name_only(puller, image, tmp_path):
-    """Its owner can list any address under its name; nobody answers there."""
+    """Its owner can list any address under its name; nothing answers there."""
     source, library = tmp_path / "two.c", tmp_path / "two.so"
     source.write_text(TWO_ADDRESSES)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
@@ -578,7 +578,7 @@ def test_ranges_that_lie(puller, fake, image, answer):
 
 
 def test_a_server_that_falls_silent(puller, fake, image):
-    """Time-outs are the user's to set, and a stalled connection is made anew."""
+    """Users can set time-outs, and a stalled connection is replaced by a new one."""
     puller.env["MSB_REGISTRY_TIMEOUT"] = "1"
     gate = threading.Event()
 

@@ -120,7 +120,7 @@ def test_a_trap_in_the_guest_chooses(msb):
 
 
 def test_sigkill_of_the_client_leaves_nothing(msb):
-    """Nobody is left to clean up but the sandbox's own processes: they do."""
+    """Only the sandbox's own processes are left to clean up, and they do."""
     p = msb.popen("run", "-q", "--", "sh", "-c", f"echo up; exec sleep {FOREVER}", **pipes())
     assert p.stdout.readline() == b"up\n"
     p.kill()
@@ -218,7 +218,7 @@ COUNT = "i=0; while :; do i=$((i+1)); echo $i >/tmp/count; echo line $i; sleep 0
 
 
 def test_detached(msb):
-    """-d prints the name and nothing else, lets go of its pipes, and the command goes on."""
+    """-d prints only the name, closes its pipes, and the command keeps running."""
     p = msb("run", "-d", "--", "sh", "-c", COUNT, timeout=PATIENCE)
     name = p.stdout.decode().strip()
     assert (p.returncode, p.stderr) == (0, b"")
@@ -349,7 +349,7 @@ def test_tmpfs_is_full_at_its_size(msb):
 
 
 def test_tmpfs_is_writable_for_all(msb):
-    """As /tmp: whoever runs commands may use it."""
+    """Like /tmp: any user's commands may use it."""
     out = msb.ok("run", "-q", "-u", "user", "--tmpfs", "/scratch", "--", "sh", "-c",
                  "echo x >/scratch/f && cat /scratch/f")
     assert out == "x\n"
@@ -391,7 +391,7 @@ def test_root_disk_size(msb):
 
 
 def test_full_root_disk(msb):
-    """ENOSPC in the guest, a bounded file on the host, and a sandbox that goes on working."""
+    """ENOSPC in the guest, a bounded file on the host, and a sandbox that keeps working."""
     msb.create("b", "--root-disk", "100M")
     p = msb.sh("b", "dd if=/dev/zero of=/root/fill bs=1M count=500; sync", timeout=120)
     assert b"No space left" in p.stderr

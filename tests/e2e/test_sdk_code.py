@@ -71,7 +71,7 @@ def test_interrupt_and_loss(python):
         with pytest.raises(sdk.SandboxEnded, match="exit code 9"):
             await run("import os; os._exit(9)")
         assert (await run("kept")).error.name == "NameError"
-        # Cancelled: nobody knows what it was doing.
+        # Canceled: what it was doing is unknown.
         task = asyncio.ensure_future(run("while True: pass", timeout=None))
         await asyncio.sleep(0)
         while sandbox._context is None or not sandbox._context._turn.locked():

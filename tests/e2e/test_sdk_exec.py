@@ -174,7 +174,7 @@ def test_iterating(sb):
                     await p.write_stdin("three\n")
         assert sorted(seen) == [("stderr", "2\n"), ("stdout", "1\n"), ("stdout", "three\n")]
         assert p.returncode == 0
-        # What nobody takes makes the command wait, not memory grow.
+        # Unread output makes the command wait, instead of making memory grow.
         async with await sb.stream("sh", ["-c", "yes | head -c 30000000; echo done >/tmp/flood"]) as p:
             await asyncio.sleep(0.5)
             assert p._channel.queued < 4 * 1024 * 1024
@@ -540,7 +540,7 @@ def test_ctrl_c_leaves_nothing(msb, how, times):
     os.killpg(p.pid, signal.SIGINT)  # as a terminal does, to all that are in the foreground
     time.sleep(0.02)
     if times == 2 and p.poll() is None:
-        os.killpg(p.pid, signal.SIGINT)  # somebody is impatient
+        os.killpg(p.pid, signal.SIGINT)  # an impatient user
     _, err = p.communicate(timeout=60)
     assert p.returncode != 0 and b"KeyboardInterrupt" in err
     if times == 2:  # then it may take a moment longer

@@ -567,7 +567,7 @@ def test_a_server_in_trouble(place):
             assert (await sb.exec("echo", ["x"])).stdout == "x\n"
             kube.trouble = [503, 502]
             assert await client.list() == ["a"]
-            # A deletion that is under way does not keep a new one of that name from being made.
+            # An ongoing deletion does not prevent the creation of a new one with that name.
             kube.linger = None
             old = asyncio.ensure_future(client.remove("a", force=True))
             while not kube.store["pods"]["a"]["metadata"].get("deletionTimestamp"):
@@ -602,7 +602,7 @@ def test_who_is_refused(place):
             assert "stranger" in kube.store["pods"]
             flags = client._api.cluster.context().verify_flags
             assert not flags & ssl.VERIFY_X509_STRICT, "certificates of clusters lack what that asks for"
-            # Somebody else's certificate.
+            # Another server's certificate.
             path = place / "other.json"
             doc = json.loads((place / "kubeconfig.json").read_text())
             doc["clusters"][0]["cluster"]["tls-server-name"] = "elsewhere.example"
@@ -696,7 +696,7 @@ def test_a_cancellation_that_comes_with_the_result():
         task = asyncio.ensure_future(bounded(work(), 60, lost.append))
         await asyncio.sleep(0.01)
         ready.set_result("made")
-        await asyncio.sleep(0)  # the work is done, and nobody has taken its result
+        await asyncio.sleep(0)  # the work is done, but its result was not fetched
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -1,4 +1,4 @@
-"""A monitor that was taken over: an msb with an attacker in its monitor (tests/taken_over), who runs
+"""A compromised monitor: an msb with an attacker in its monitor (tests/taken_over), who runs
 once its filters are closed. What it can and cannot do is what docs/security.md says.
 """
 import pathlib

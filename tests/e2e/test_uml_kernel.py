@@ -84,7 +84,7 @@ def test_a_system_call_leaves_the_registers_alone(calls):
 
 
 def test_threads_and_children_keep_their_vector_registers_apart(calls):
-    """The kernel leaves them with the stub that all threads of a process share, until somebody needs them."""
+    """The kernel leaves them with the stub that all threads of a process share, until they are needed."""
     assert calls("threads") == "lost 0 times\n"
 
 

@@ -127,7 +127,7 @@ def test_run(user):
 
 
 def test_a_fuse_mount_of_the_users(user, account, place):
-    """Nobody else may look into it, root included."""
+    """No one else may look into it, including root."""
     d = place / "fuse"
     d.mkdir()
     mount = fusekit.Mount(d, account.pw_uid, account.pw_gid)
@@ -190,7 +190,7 @@ def test_ptrace_engine(user):
 
 
 def test_kvm_that_is_not_ours(user):
-    """Who may not open /dev/kvm is told whom to ask; `auto` goes on without."""
+    """A user who may not open /dev/kvm is told what to do; `auto` continues without it."""
     if not os.path.exists("/dev/kvm") or os.stat("/dev/kvm").st_mode & 0o006:
         pytest.skip("no /dev/kvm here, or everybody may open it")
     if not os.path.exists(os.path.join(user.env.get("MSB_ASSETS", ""), "linux-kvm")):

@@ -130,7 +130,7 @@ def test_what_a_killed_writer_left_is_removed(msb):
         half.mkdir(parents=True, exist_ok=True)
         left = half / f".volume.json.tmp-{dead.pid}"
         left.write_text("{")
-        busy = half / f".volume.json.tmp-{os.getpid()}"  # somebody who is at it
+        busy = half / f".volume.json.tmp-{os.getpid()}"  # another process at work on it
         busy.write_text("{")
         msb.ok(*look)
         assert not left.exists() and busy.exists()

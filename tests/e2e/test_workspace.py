@@ -135,7 +135,7 @@ def test_a_directory_that_is_a_fuse_mount(msb, fuse):
     for verb in (["exec"], ["run", "-n"]):
         p = msb(verb[0], "--timeout", "10ms", *verb[1:], "box", "--", "true", check=124)
         assert f"'{d}' did not answer within 10ms".encode() in p.stderr
-    # What waits is in nobody's way.
+    # What waits does not block anything.
     p = msb.popen("exec", "box", "--", "true", stderr=subprocess.PIPE)
     assert waits in p.stderr.readline()
     msb.ok("rm", "-q", "box")

@@ -63,7 +63,7 @@ def test_contents_come_with_the_first_open(msb, s3):
     s3.put("pre/large", os.urandom(9 << 20))
     msb.create("box", "--workspace", "w")
     d = data(msb, "w")
-    assert fetched(s3) == [] and list(d.iterdir()) == []  # nobody has looked yet
+    assert fetched(s3) == [] and list(d.iterdir()) == []  # not accessed yet
     msb.ok("workspace", "ls", "w")
     assert fetched(s3) == [] and len(unfetched(d)) == 21
     # Names, sizes and times are there without a content; so is what an empty file holds.
@@ -107,7 +107,7 @@ def unlisted(path):
 
 
 def test_names_come_with_the_first_look(msb, s3):
-    """No directory is made before somebody looks into it, and what nobody looked at is not lost."""
+    """No directory is created before it is accessed, and what was never accessed is not lost."""
     dirs = ("a", "a/b", "a/b/c", "a-b", "gone", "moved", "moved/in", "kept/deep", "theirs", "theirs/in", "links", "ign")
     for name in dirs:
         s3.put(f"pre/{name}/f", f"in {name}\n".encode())
@@ -121,7 +121,7 @@ def test_names_come_with_the_first_look(msb, s3):
     assert os.readlink(d / "here" / "link") == "f" and not unlisted(d) & {".", "here"}
     assert unlisted(d) == {"a", "a-b", "gone", "kept", "moved", "theirs", "links", "ign"}
     before = s3.keys()
-    # What a guest does with a directory that nobody has looked into.
+    # What a guest does with a directory that was never accessed.
     out = sh(msb, "box", "cd /workspace; ls; rmdir gone 2>&1; rm -r gone; mv moved there; cat there/in/f; mkdir x; "
                          "mv -T x a-b 2>&1; ls x a-b; echo 2 >a/b/new; echo ign/ >.msbignore; chmod 700 kept")
     assert out.startswith("a\na-b\ngone\nhere\nign\nkept\nlinks\nmoved\ntheirs\n") and out.count("not empty") == 2, out
@@ -211,7 +211,7 @@ def test_names_are_there_for_the_host(msb, s3):
     assert s3.objects["pre/d1/new"].data == b"new" and len(s3.keys()) == 31
     assert sh(msb, "box", "cat /workspace/d2/e/29 | wc -c; find /workspace -type f | wc -l") == "29\n31\n"
     msb.ok("stop", "-q", "box")
-    # Without a record, what is marked is nobody's, and comes anew.
+    # Without a record, marked files belong to nothing, and are fetched again.
     (msb.home / "workspaces" / "w" / "s3-base.json").unlink()
     sync(msb, "w")
     assert len([p for p in d.rglob("*") if p.is_file()]) == 31 and len(s3.keys()) == 31 and unfetched(d) == set()
@@ -409,7 +409,7 @@ def test_contents_are_cached_for_all_workspaces(msb, s3):
     cache = msb.home / "cache" / "objects"
 
     def again():
-        """A workspace made anew, with everything in it fetched."""
+        """A recreated workspace, with everything in it fetched."""
         msb.ok("workspace", "rm", "-q", "w")
         msb.ok("workspace", "create", "w", "--s3", f"s3://{BUCKET}/pre", "--endpoint", s3.url)
         fetched(s3)
@@ -420,7 +420,7 @@ def test_contents_are_cached_for_all_workspaces(msb, s3):
         return fetched(s3)
 
     assert again() == ["known", "theirs"] and len(list(cache.iterdir())) == 2
-    assert again() == ["theirs"]  # nobody knows its sum, until it is in the manifest
+    assert again() == ["theirs"]  # its hash is unknown until it is in the manifest
     (data(msb, "w") / "more").write_text("a push")
     sync(msb, "w")
     (data(msb, "w") / "more").unlink()

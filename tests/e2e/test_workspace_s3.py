@@ -345,7 +345,7 @@ def test_what_never_rests_stays_in_the_bucket(msb, s3, two):
 
 
 def test_what_is_renamed_during_the_walk_stays_in_the_bucket(msb, s3, two):
-    """It is not where it was, and came to where the walk had been: nobody has seen it."""
+    """It has moved to where the walk had already been: so it was not seen."""
     a, _ = two
     (a / "z").mkdir()
     (a / "z" / "f").write_text("1")
@@ -470,7 +470,7 @@ def test_a_sandbox_works_in_a_bucket(msb, s3):
     s3.put("three", b"3\n")
     msb.ok("start", "-q", "box")
     assert sh(msb, "box", "cat /workspace/three") == "3\n"
-    # Without the server, work goes on with what is here.
+    # Without the server, work continues with what is here.
     s3.close()
     p = msb("stop", "box", check=0)
     assert b"try again with: msb workspace sync w" in p.stderr
@@ -589,7 +589,7 @@ def test_hostile_servers(msb, s3, two):
     assert "7 objects are left out" in sync(msb, "a")
     assert sorted(tree(a)) == ["a", "a/b", "evil-link", "suid"]
     assert (a / "suid").stat().st_mode & 0o7777 in (0o644, 0o755)
-    # A link from the bucket leads nobody out of the workspace.
+    # A link from the bucket never leads out of the workspace.
     s3.put("pre/evil-dir", b"/tmp", **{"msb-type": "symlink"})
     sync(msb, "a")
     assert os.readlink(a / "evil-dir") == "/tmp"

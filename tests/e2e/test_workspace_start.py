@@ -117,7 +117,7 @@ def test_the_guest_boots_meanwhile(msb, s3, synced):
 
 @pytest.mark.parametrize("synced", [False, True])
 def test_a_long_listing_goes_on(msb, s3, synced):
-    """Nobody sees a part of it: the first look waits for the end, and nothing else does."""
+    """It is never seen partially: only the first access waits for the end."""
     fill(s3)
     if synced:
         sync(msb)

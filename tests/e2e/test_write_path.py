@@ -90,7 +90,7 @@ def test_image_device_nodes_do_not_help(msb):
 
 
 def test_what_is_copied_in_before_comes_before(msb, tmp_path):
-    """--copy and the like are done by who makes the sandbox, whatever may be written later."""
+    """--copy and the like are done by the sandbox's creator, whatever may be written later."""
     (tmp_path / "x").write_text("x\n")
     msb.create("w", "--write-path", "/tmp", "--copy", f"{tmp_path}/x:/etc/x", "--mkdir", "/opt/new")
     assert sh(msb, "w", "cat /etc/x; ls -d /opt/new") == "x\n/opt/new\n"

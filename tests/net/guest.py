@@ -136,7 +136,7 @@ def udp_errno(port, _arg=None):
 
 
 def never_read(port, size):
-    """A stream that nobody reads must not hold up another."""
+    """An unread stream must not hold up another."""
     stuck = connect(port)
     stuck.sendall(b"SOURCE %d\n" % (1 << 30))
     unread = connect(port)
@@ -177,7 +177,7 @@ def serve_udp(port, count):
 
 
 def half_close(port, _arg):
-    """The server finishes first; the guest goes on sending and is heard."""
+    """The server finishes first; the guest continues to send, and its data arrives."""
     s = connect(port)
     s.sendall(b"HALF\n")
     assert read_all(s)[0] == 5

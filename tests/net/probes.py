@@ -121,7 +121,7 @@ def talk(addr, *pieces, port=80, size=12):
 
 
 def tls(addr, name, port=443, host=None):
-    """GET over TLS with that SNI (None: none), whoever's certificate it is."""
+    """GET over TLS with that SNI (None: none), accepting any certificate."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

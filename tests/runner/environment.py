@@ -38,7 +38,7 @@ def scratch_parent():
 
 
 def mounts_below(directory):
-    """Mount points that somebody left there, the innermost first."""
+    """Mount points left there, innermost first."""
     with open("/proc/self/mounts", encoding="utf-8", errors="replace") as f:
         places = [line.split()[1] for line in f]
     return [p for p in reversed(places) if p.startswith(f"{directory}/")]

@@ -21,7 +21,7 @@ BUSY = ("runner", "lint", "unit", "sanitize")
 
 
 class Ended(Exception):
-    """Somebody wants this to end."""
+    """Requests to end the run."""
 
 
 def on_signal(number, _frame):
@@ -63,7 +63,7 @@ def do_stage(args):
 
 
 def run_stages(args, names, place, totals, running):
-    """Each stage in a process of its own."""
+    """Runs each stage in a separate process."""
     waiting = [name for name in names if name in BESIDE]
 
     def start(name, output=None):
@@ -90,7 +90,7 @@ def main():
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup's, or a shell's for its background
             signal.signal(number, on_signal)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else nobody could tell how a stage ended
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else there would be no way to tell how a stage ended
     environment.adopt_orphans()
     totals, running = Totals(), {}
     try:

@@ -10,7 +10,7 @@ PYTHON = "/usr/bin/python3"  # Debian's, which has Debian's pytest
 
 
 class Totals:
-    """Passed, failed and skipped; also in a file, where they outlive whoever counts."""
+    """Passed, failed and skipped; also in a file, where they outlive the counting process."""
 
     def __init__(self, path=None):
         self.passed = self.failed = self.skipped = 0

@@ -1,4 +1,4 @@
-"""A stage in a process of its own: it may die or hang, and still be counted."""
+"""A stage in a separate process: it may die or hang, and still be counted."""
 import json
 import os
 import pathlib

@@ -66,7 +66,7 @@ class Keys:
 
 
 def forget_old(directory):
-    """Results that nobody has asked for in a while, and the oldest of too many."""
+    """Results that have not been used for a while, and the oldest ones beyond the limit."""
     files = sorted(((f.stat().st_mtime, f) for f in directory.iterdir()), reverse=True)
     limit = time.time() - KEEP_DAYS * 86400
     for n, (used, f) in enumerate(files):
