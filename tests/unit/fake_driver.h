@@ -1,6 +1,6 @@
-/* A small guest for tests: RAM of its own, rings in it, and a driver that does what it is told,
- * right or wrong. The RAM is a heap block of exactly its size, so that a sanitizer sees every byte
- * that a device touches outside it. */
+/* A small guest for tests: its own RAM, rings in it, and a driver that does what it is told, right
+ * or wrong. The RAM is a heap block of exactly its size, so that a sanitizer sees every byte that a
+ * device touches outside it. */
 #pragma once
 
 #include <stdbool.h>

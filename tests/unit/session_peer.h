@@ -1,8 +1,8 @@
-/* What the tests of session_run play the agent with.
+/* Helpers with which tests of session_run play the agent.
  *
- * session_run owns fd 0, 1 and 2 and handles signals, so it runs in a process of its own; the
- * test is the agent at the other end of a socketpair, and holds the other ends of its stdio. How
- * session_run returned comes back through shared memory.
+ * session_run owns fd 0, 1 and 2 and handles signals, so it runs in a separate process; the test is
+ * the agent at the other end of a socketpair, and holds the other ends of its stdio. session_run's
+ * result is returned through shared memory.
  */
 #pragma once
 

@@ -19,7 +19,7 @@ int store_setup(void **state);
 int store_teardown(void **state);
 void open_store(struct image_store *s);
 
-/* A layer's content, by its text; and one that nobody may open. */
+/* A layer's content, from text; and one that must not be opened. */
 int text_open(void *ctx, struct stream **ret, struct err *e);
 int never_open(void *ctx, struct stream **ret, struct err *e);
 struct digest digest_of_text(const char *text);

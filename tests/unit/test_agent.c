@@ -537,7 +537,7 @@ static void test_cas_install(void **state)
     assert_int_equal(remove_tree_at(AT_FDCWD, root), 0);
 }
 
-/* The kernel's word, and nobody else's. */
+/* Only the kernel's own records count. */
 static void test_oom_records(void **state)
 {
     struct oom o = {.src.fd = -1, .kills = 3, .last = {7, 8, 9}};

@@ -268,7 +268,7 @@ static void test_head(void **state)
     assert_whole(RECORDS + 1);
 }
 
-/* Whoever cuts both is found by who has kept a mark. */
+/* Truncating both is detected with a mark that was kept. */
 static void test_anchor(void **state)
 {
     struct found f;

@@ -81,7 +81,7 @@ static void test_sockets(void **state)
     receive(journal, got, sizeof(got));
     assert_memory_equal(got, "MESSAGE=start web\nPRIORITY=5\nSYSLOG_IDENTIFIER=msb\n", 51);
     assert_non_null(strstr(got, "\nMSB_EVENT=start\nMSB_SANDBOX=web\nMSB_RECORD={\"seq\":1,"));
-    /* Nobody listens any more: once a warning, and the record is in the file. */
+    /* Nothing listens any more: one warning, and the record is in the file. */
     close_fd(&log);
     audit(&store, "stop", "web", NULL);
     audit(&store, "stop", "web", NULL);

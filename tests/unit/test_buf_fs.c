@@ -315,7 +315,7 @@ static void test_walk_and_removal_of_what_is_deep(void **state)
     expect_content(d, "beside", "x");
 }
 
-/* Nor do modes keep it: some programs leave directories that nobody may write to. */
+/* Modes do not prevent it, either: some programs leave directories without write permission. */
 static void test_removal_of_what_is_write_protected(void **state)
 {
     struct dir *d = *state;
@@ -339,7 +339,7 @@ static void test_removal_of_what_is_write_protected(void **state)
     }
 }
 
-/* Who is about to end may add something meanwhile. */
+/* A process that is about to end may add something meanwhile. */
 static void test_removal_beside_who_still_writes(void **state)
 {
     struct dir *d = *state;

@@ -270,7 +270,7 @@ static void links_are_not_followed(void **state)
     assert_int_equal(st.st_mtim.tv_nsec, 234567890);
 }
 
-/* Somebody swaps the directory under our feet for a link: what we hold is what we write to. */
+/* The directory is replaced by a link meanwhile: we write to the one that we hold open. */
 static void directories_are_held(void **state)
 {
     struct place *p = *state;

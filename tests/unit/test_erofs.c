@@ -404,7 +404,7 @@ static void test_sparse(void **state)
     assert_int_equal(erofs_file_end(&w, NULL), 0);
     static const uint8_t zeros[1 << 20];
     a.size = 256 << 20;
-    f = add(&t, "zeros", a); /* written out, and left out of the file all the same */
+    f = add(&t, "zeros", a); /* written, but still left out of the file */
     assert_int_equal(erofs_file_begin(&w, f, NULL), 0);
     for (uint64_t at = 0; at < a.size; at += sizeof(zeros))
         assert_int_equal(erofs_file_write(&w, at, zeros, sizeof(zeros), NULL), 0);
@@ -509,7 +509,7 @@ static void set_blob(struct tree *t, struct tree_inode *dir, uint32_t blob)
     }
 }
 
-/* Two layers, each an image of its own, and merged metadata in front that uses the data of both. */
+/* Two layers, each a separate image, and merged metadata in front that uses the data of both. */
 static void test_stitched_layers(void **state)
 {
     struct tree t[2];

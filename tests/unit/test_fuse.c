@@ -239,7 +239,7 @@ static void test_owners_are_the_guests(void **state)
     assert_int_equal(client_lookup(&c, ROOT, "f", &e), 0);
     assert_int_equal(e.attr.uid, 1000);
     assert_int_equal(e.attr.mode, S_IFREG | 04755);
-    /* A write by somebody without privileges takes the set-ID bit away. */
+    /* A write by an unprivileged user clears the set-ID bit. */
     uint64_t fh;
     assert_int_equal(client_open(&c, e.nodeid, O_WRONLY, &fh), 0);
     struct fuse_write_in w = {.fh = fh, .size = 1, .write_flags = FUSE_WRITE_KILL_SUIDGID};
@@ -290,7 +290,7 @@ static void test_real_owners(void **state)
     assert_int_equal(st.st_uid, 1234);
     assert_int_equal(fstatat(c.dir_fd, "f", &st, 0), 0);
     assert_int_equal(st.st_uid, 5);
-    /* An override that somebody has left counts for nothing. */
+    /* A leftover override is ignored. */
     char path[100];
     (void)snprintf(path, sizeof(path), "%s/f", c.dir);
     (void)setxattr(path, "user.msb.override_stat", "9:9:777", 7, 0);
@@ -368,7 +368,7 @@ static void test_new_files_belong_to_their_maker(void **state)
     assert_int_equal(client_mkdir(&c, dir, "sub", 0700, &node), 0);
     assert_int_equal(client_getattr(&c, node, &a), 0);
     assert_int_equal(a.mode, S_IFDIR | 02700);
-    /* Symbolic links have no attributes: theirs is kept in memory, and goes with them. */
+    /* Symbolic links have no attributes: theirs is kept in memory, and dropped with them. */
     assert_int_equal(client_name(&c, FUSE_SYMLINK, dir, NULL, 0, "s", "f"), 0);
     assert_int_equal(client_lookup(&c, dir, "s", &e), 0);
     assert_int_equal(e.attr.uid, 1000);
@@ -557,7 +557,7 @@ static void test_quota_reaches_everything(void **state)
     client_fini(&c);
 }
 
-/* The guest keeps its pages of a file that nobody has changed, and no others. */
+/* The guest keeps its pages only for files that were not changed. */
 static void test_caches(void **state)
 {
     struct fuse_client c;

@@ -172,11 +172,11 @@ static void test_failures_are_the_guests(void **state)
     uint64_t node = put_later(&b, "f");
     assert_int_equal(client_open(&b.c, node, O_RDONLY, &fh), -EINPROGRESS);
     (void)close(asked(&b, &q));
-    answer(&b, q.number + 1, -EPERM); /* nobody asked for that */
+    answer(&b, q.number + 1, -EPERM); /* not requested */
     assert_int_equal(client_open(&b.c, node, O_RDONLY, &fh), -EINPROGRESS);
     answer(&b, q.number, -EIO);
     assert_int_equal(client_open(&b.c, node, O_RDONLY, &fh), -EIO);
-    /* Who opens it again asks again. Whoever fetches may die, but not for ever. */
+    /* Opening it again asks again. The fetching process may die, but not forever. */
     for (int i = 0; i < 3; i++) {
         assert_int_equal(client_open(&b.c, node, O_RDONLY, &fh), -EINPROGRESS);
         (void)close(asked(&b, &q));
@@ -309,7 +309,7 @@ static void test_parts_come_as_they_are_read(void **state)
     answer(&b, number, 0);
     assert_int_equal(client_read(&b.c, node, fh, 0, 5), 5);
     assert_int_equal(asked(&b, &q), -1); /* that was not much */
-    /* Who goes on finds the next ones under way: more and more, but not all. */
+    /* A sequential reader finds the next parts requested: more and more, but not all. */
     have(fd, 2, true);
     answer(&b, ahead, 0);
     assert_int_equal(client_read(&b.c, node, fh, mib, 5), 5);
@@ -321,7 +321,7 @@ static void test_parts_come_as_they_are_read(void **state)
     for (uint32_t i = 0; i < 3; i++)
         expect(&b, (i + 2) * LATER_RUN + 1, LATER_RUN, &others[i]);
     assert_int_equal(asked(&b, &q), -1);
-    /* Who wants it waits for it, and has a try of its own if it fails. */
+    /* A reader that needs it waits for it, and retries if it fails. */
     assert_int_equal(client_read(&b.c, node, fh, 8 * mib, 5), -EINPROGRESS);
     assert_int_equal(asked(&b, &q), -1);
     answer(&b, ahead, -EIO);
@@ -394,7 +394,7 @@ static void test_an_fsync_waits_for_a_sync_that_begins_after_it(void **state)
         assert_int_equal(fsync_as(&b, i, node, fh), -EINPROGRESS);
     assert_int_equal(sync_asked(&b), 1);
     assert_int_equal(sync_asked(&b), 0);
-    synced(&b, 2, 0); /* nobody asked for that */
+    synced(&b, 2, 0); /* not requested */
     assert_int_equal(fsync_as(&b, 1, node, fh), -EINPROGRESS);
     synced(&b, 1, 0);
     assert_int_equal(fsync_as(&b, 2, node, fh), -EINPROGRESS); /* came when that had begun */

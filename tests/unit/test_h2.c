@@ -145,7 +145,7 @@ static bool move(struct world *w, struct peer *p, enum h2_side side)
     return any;
 }
 
-/* Until nobody has anything to say. */
+/* Until neither side has more output. */
 static void pump(struct world *w)
 {
     bool any = true;

@@ -1,5 +1,5 @@
-/* The image store: what is added is found, whoever adds it at the same time, and whatever a crash or a
- * stranger left is repaired. */
+/* The image store: what is added is found, even if others add it at the same time, and damage from
+ * a crash or from outside is repaired. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>

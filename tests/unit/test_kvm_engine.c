@@ -328,7 +328,7 @@ static int flood(unsigned cpu, unsigned step, struct kvm_run *run)
     return reason(run, KVM_EXIT_IO);
 }
 
-/* Nobody reads it while it is written: it is bounded, and its end is kept. */
+/* It is not read while it is written: it is bounded, and its end is kept. */
 static void test_console_flood(void **state)
 {
     struct bench b;

@@ -130,7 +130,7 @@ static int convert(struct mem_stream *m, struct layer_want want, int *ret_fd,
         *ret_fd = out;
     else
         close(out);
-    /* Nobody is left behind, and no signal. */
+    /* No process and no signal is left behind. */
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
     sigset_t pending;
     assert_int_equal(sigpending(&pending), 0);

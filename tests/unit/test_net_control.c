@@ -275,7 +275,7 @@ static void test_secrets(void **state)
     struct proto_writer w;
     int fd = -1, pair[2], link[2], fds[2];
     struct link_flow m;
-    /* Without an interceptor there is nobody to tell. */
+    /* Without an interceptor, there is nothing to tell. */
     proto_begin(&w, &f->in, PROTO_SECRETS);
     assert_int_equal(ask(f, &w, &fd, &a), PROTO_FAIL);
     assert_int_equal(proto_find_num(&a, F_ERRNO, 0), ENOTCONN);

@@ -442,7 +442,7 @@ static void test_second_upstream(void **state)
     assert_true(asked(x, 1, &u));
     answer(x, 1, &u, DNS_NOERROR, &rec, 1);
     assert_int_equal(rcode(x), DNS_NOERROR);
-    close_fd(&x->up[0]); /* nobody there: at once the next */
+    close_fd(&x->up[0]); /* unreachable: tries the next at once */
     close_fd(&x->up[1]);
     question(x, "a.good.org", DNS_A);
     for (unsigned i = 0; i < 50 && x->replies == 0; i++)

@@ -181,7 +181,7 @@ static void test_shown_names(void **state)
     }
 }
 
-/* Connections to some hosts are looked into, by somebody else. */
+/* Connections to some hosts are intercepted, by another process. */
 static void test_hosts_to_look_into(void **state)
 {
     struct fix x;
@@ -218,7 +218,7 @@ static void test_hosts_to_look_into(void **state)
     assert_false(may(&x, "93.184.216.34", PROTO_UDP, 443)); /* QUIC cannot be looked into */
     assert_true(may(&x, "93.184.216.34", PROTO_UDP, 444));
     assert_false(may(&x, "93.184.216.34", PROTO_UDP, 8443));
-    list[0].quic = true; /* ... but may be allowed all the same */
+    list[0].quic = true; /* ... but may still be allowed */
     assert_true(may(&x, "93.184.216.34", PROTO_UDP, 443));
     assert_int_equal(resolve(&x, "a.good.org", "93.184.216.34"), 1);
     assert_false(may(&x, "93.184.216.34", PROTO_UDP, 443)); /* for all hosts of an address */
@@ -358,7 +358,7 @@ static void test_explanations(void **state)
     t.port = 80;
     gate_explain(x.gate, &t, &a);
     assert_true(a.may_ask && !a.allow && !a.peer[0].allow);
-    /* The same address, not by name: it was resolved here, so it is as good. */
+    /* The same address, not by name: it was resolved here, so it counts the same. */
     assert_int_equal(explain_parse("93.184.216.34", false, &t, &e), 0);
     gate_explain(x.gate, &t, &a);
     assert_true(a.allow && !a.is_name);

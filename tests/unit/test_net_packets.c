@@ -71,7 +71,7 @@ static void test_arp(void **state)
     fl_input(&x->fl, f, sizeof(f));
     f[41]--;
     fl_input(&x->fl, f, 41);
-    f[21] = 2; /* an answer that nobody asked for */
+    f[21] = 2; /* an unsolicited reply */
     fl_input(&x->fl, f, sizeof(f));
     assert_null(fl_next(&x->fl));
 }

@@ -65,7 +65,7 @@ static void test_classes(void **state)
         {"2002:a9fe:a9fe::1", CLASS_META},
         {"2002:808:808::1", CLASS_PUBLIC},
         {"64:ff9b:1::10.0.0.1", CLASS_PRIVATE},
-        {"64:ff9b:1::8.8.8.8", CLASS_PRIVATE}, /* of a translator of somebody's own network */
+        {"64:ff9b:1::8.8.8.8", CLASS_PRIVATE}, /* of a private network's translator */
         {"64:ff9b:1::169.254.169.254", CLASS_META},
         {"64:ff9b:1:abcd::127.0.0.1", CLASS_LOOPBACK},
         {"64:ff9b:1:a9fe:a9:fe00::", CLASS_META},        /* /48 */

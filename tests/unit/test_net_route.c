@@ -95,7 +95,7 @@ static void test_behind_the_filter(void **state)
     assert_int_equal(status, 0);
     route_close(&r);
     struct net_addr any = addr_from4((const uint8_t[4]){198, 51, 100, 1});
-    assert_true(route_is_own(&r, &any)); /* nobody to ask: closed */
+    assert_true(route_is_own(&r, &any)); /* nothing to ask: closed */
 }
 
 int main(void)

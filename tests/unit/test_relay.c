@@ -274,13 +274,13 @@ static void test_requests_are_answered(void **state)
     say(fd, PROTO_PING, NULL, 0);
     turn(t);
     assert_int_equal(hear(fd, 0, NULL), -2);
-    relay_pong(&t->relay, t->relay.last_cookie + 1); /* nobody waits for it */
+    relay_pong(&t->relay, t->relay.last_cookie + 1); /* nothing waits for it */
     relay_pong(&t->relay, t->relay.last_cookie);
     assert_int_equal(hear(fd, 0, NULL), PROTO_PONG);
     assert_int_equal(t->relay.n_clients, 0);
 }
 
-/* The sandbox goes with the client that holds its leash, and with no other that waits. */
+/* The sandbox ends with the client that holds its leash, but not with others that wait. */
 static void test_leash(void **state)
 {
     struct relay_fix *t = *state;

@@ -602,7 +602,7 @@ static void test_two_looks(void **state)
     assert_int_equal(s3_tree_read(at, &how, &t, &e), 0);
     expect_entry(&t, "changed", false, "CHANGED");
     expect_entry(&t, "there", false, "THERE");
-    expect_entry(&t, "new", false, ""); /* nobody knows of a sum that it could have */
+    expect_entry(&t, "new", false, ""); /* no hash is known that it could have */
     expect_entry(&t, "secret/below", false, "");
     assert_string_equal(s3_tree_find(&t, "kept")->sha, kept->sha);
     assert_null(s3_tree_find(&t, "gone"));
@@ -673,8 +673,8 @@ static void test_what_is_left_out(void **state)
     assert_int_equal(remove_tree_at(AT_FDCWD, root), 0);
 }
 
-/* In a child, which has a mount namespace of its own: what is mounted below data/ hides what is known to be
- * there, and is not what a workspace consists of. */
+/* In a child with its own mount namespace: a mount below data/ hides what is known to be there, and
+ * is not part of a workspace. */
 static void expect_mount_refused(const char *from, const char *to)
 {
     char root[] = "/tmp/msb-s3-XXXXXX";

@@ -186,7 +186,7 @@ static void test_uml_refuses(void **state)
     expect_all_refused(SECCOMP_UML_FLOATING, NULL);
     expect_all_refused(SECCOMP_UML_SMP, NULL);
     expect_all_refused(SECCOMP_UML_SMP_FLOATING, NULL);
-    /* It asks about this one, and may not be without somebody to ask. */
+    /* It asks about this one, which is not allowed without a supervisor. */
     static const struct call asked = CALL(memfd_create, 0);
     expect_all_refused(SECCOMP_UML_REDUCED, &asked);
     assert_int_equal(seccomp_enter(SECCOMP_UML_REDUCED), -EINVAL);
@@ -324,7 +324,7 @@ static void start_copying(const void *arg)
     _exit(syscall(SYS_wait4, pid, &status, 0, NULL) == pid && WEXITSTATUS(status) == 5 ? 0 : 2);
 }
 
-/* Memory of its own is what a new process must not have: its limits are those of each process. */
+/* A new process must not have its own memory, since limits are per process. */
 static void test_uml_shares_memory(void **state)
 {
     assert_int_equal(WEXITSTATUS(under(SECCOMP_UML, start_sharing, NULL)), 0);
@@ -445,7 +445,7 @@ static void test_net_has_sockets(void **state)
     assert_int_equal(under(SECCOMP_NET, use_sockets, NULL), 0);
 }
 
-/* Whoever reads archives can open, reach and start nothing. */
+/* A process that reads archives can open, connect to and start nothing. */
 static void test_converter_ends(void **state)
 {
     static const struct call more[] = {

@@ -289,7 +289,7 @@ static unsigned long ticks(pid_t pid)
     return user + system;
 }
 
-/* Nobody reads our stdout: the connection fills up, but signals and stdin still pass. */
+/* Our stdout is not read: the connection fills up, but signals and stdin still pass. */
 static void test_slow_reader(void **state)
 {
     struct peer p;

@@ -1,4 +1,4 @@
-/* What session_run tells a command later: signals, and that nobody waits for it (run -d). */
+/* What session_run tells a command later: signals, and that no client waits for it (run -d). */
 #include "session_peer.h"
 
 #include "unit.h"
@@ -41,7 +41,7 @@ static void note_start(void *ctx)
     *(volatile int *)ctx += 1;
 }
 
-/* Of a container: all signals, to its command alone; and somebody waits for it to start. */
+/* For a container: all signals, only to its command; and its start is waited for. */
 static void test_all_signals(void **state)
 {
     static const int sigs[] = {SIGALRM, SIGWINCH, SIGTSTP, SIGCONT, 34, 64};

@@ -289,7 +289,7 @@ static void test_no_room(void **state)
     give_rx(x, 1, 80);
     assert_int_equal(x->rooms, rooms + 2);
     assert_int_equal(deliver(x, 100, 100, 100), 100);
-    give_rx(x, 1, 80); /* nobody waits now */
+    give_rx(x, 1, 80); /* nothing waits now */
     assert_int_equal(x->rooms, rooms + 2);
     assert_null(x->f.broken);
 }

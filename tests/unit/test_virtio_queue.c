@@ -399,7 +399,7 @@ static void test_h08_rings_over_each_other(void **state)
 {
     struct fix *x = *state;
     struct virtq_config c = x->f.q[0].cfg;
-    c.avail = c.used = c.desc; /* all in one place: nonsense, but nobody is hurt */
+    c.avail = c.used = c.desc; /* all in one place: nonsense, but harmless */
     assert_int_equal(virtq_start(&x->q, &x->f.mem, &c, NULL), 0);
     for (unsigned i = 0; i < 1000; i++) {
         ((uint8_t *)fake_ptr(&x->f, c.desc))[i % (16 * SIZE)] = (uint8_t)(i * 7);

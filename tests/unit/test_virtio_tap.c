@@ -175,7 +175,7 @@ static void test_a_device_that_goes_away(void **state)
     give_rx(x, 4, 1600);
     close_fd(&x->far);
     turn(x);
-    struct epoll_event ev; /* nobody listens to its end for ever */
+    struct epoll_event ev; /* its end must not be watched forever */
     assert_int_equal(epoll_wait(x->loop.epfd, &ev, 1, 0), 0);
     uint64_t at = fake_alloc(&x->f, CARD_HDR + 60, 16);
     const struct fake_buf b = {.addr = at, .len = CARD_HDR + 60};

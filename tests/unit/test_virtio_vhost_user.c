@@ -178,7 +178,7 @@ static void test_end_of_file(void **state)
     assert_int_equal(x->gone, 1);
     assert_string_equal(x->reason, "vhost-user: the front end is gone");
     assert_int_equal(x->toy->resets, 1);
-    kick(x); /* nobody is there */
+    kick(x); /* nothing is there any more */
     turn(x);
 }
 

@@ -58,7 +58,7 @@ static void test_h13_notify_storm(void **state)
     turn(x);
     unsigned kicks = x->toy->kicks;
     turn(x);
-    assert_int_equal(x->toy->kicks, kicks); /* and none without, though nobody reads them */
+    assert_int_equal(x->toy->kicks, kicks); /* and none without, though they are never read */
     msg(x, GET_QUEUE_NUM, NULL, 0, -1);     /* the socket is served as ever */
     assert_int_equal(reply_u64(x, GET_QUEUE_NUM), 2);
     /* The counter of the eventfd is not ours to read, nor can it stop us. */
@@ -302,7 +302,7 @@ static void test_call_is_an_eventfd(void **state)
     uint64_t n = 0;
     assert_int_equal(read(fd, &n, sizeof(n)), sizeof(n));
     assert_int_equal(n, 1);
-    n = UINT64_MAX - 1; /* full: nobody waits */
+    n = UINT64_MAX - 1; /* full: nothing waits */
     assert_int_equal(write(fd, &n, sizeof(n)), sizeof(n));
     uint16_t event = x->avail_idx;
     memcpy(x->ram + AVAIL + 4 + 2 * QSIZE, &event, 2);
@@ -426,7 +426,7 @@ static void test_h12_config_out_of_bounds(void **state)
     expect_gone(x);
 }
 
-/* cmocka takes SIGBUS for itself, so this one runs before it, in a process of its own. */
+/* cmocka takes SIGBUS for itself, so this one runs before it, in a separate process. */
 static int cut_off_memory(void)
 {
     void *state;

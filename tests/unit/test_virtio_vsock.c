@@ -130,7 +130,7 @@ static void test_back_pressure_from_the_owner(void **state)
     }
     assert_int_equal(o->got, 1000);
     assert_int_equal(vsock_held(o->s), VSOCK_CREDIT - 1000);
-    expect_none(x); /* no credit for what nobody took */
+    expect_none(x); /* no credit for what was not taken */
     send_shutdown(x, 5000, PORT, 3);
     assert_int_equal(o->shutdown, 0); /* not before its data */
     o->limit = 5000;
@@ -232,7 +232,7 @@ static void test_owner_ends_the_stream_inside_callbacks(void **state)
     o->close_in_data = true;
     send_data(x, 5001, PORT, "x", 1);
     expect(x, OP_SHUTDOWN);
-    send_data(x, 5001, PORT, "x", 1); /* nobody reads: reset */
+    send_data(x, 5001, PORT, "x", 1); /* not read: reset */
     expect(x, OP_RST);
     assert_int_equal(n_streams(x), 0);
     o = guest_stream(x, 2);

@@ -327,7 +327,7 @@ static void test_the_event_queue_is_ignored(void **state)
     assert_int_equal(fake_used_idx(&x->f, EVENT), 0);
 }
 
-/* A driver that adds a packet for each one that is served: a turn must end all the same. */
+/* A driver that adds a packet for each one that is served: a turn must still end. */
 static size_t refill_data(struct vsock_stream *s, void *ctx, const void *p, size_t n)
 {
     struct fix *x = ctx;
