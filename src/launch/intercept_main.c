@@ -101,7 +101,7 @@ static int start_issuing(const struct config *c, struct err *e)
         r = packet_pair(&self.issuing.fd, &there, e);
     if (r < 0)
         return r;
-    (void)signal(SIGCHLD, SIG_IGN); /* nobody waits for it */
+    (void)signal(SIGCHLD, SIG_IGN); /* nothing waits for it */
     pid_t child = fork();
     if (child == 0) {
         (void)close(self.issuing.fd);

@@ -28,7 +28,7 @@ DIR *dir_read_at(int dirfd, const char *name);
 DIR *dir_take(int fd);
 
 /* Opens a lock file (`create`: O_CREAT or 0) and takes its flock (op). Its last holder removes it:
- * if the name no longer leads to the locked file, the lock is taken anew. */
+ * if the name no longer leads to the locked file, it locks again. */
 int lock_file_at(int dirfd, const char *name, int create, int op);
 
 /* Reads a regular file of at most `max` bytes into a malloc'd, NUL-terminated buffer. -EFBIG if it

@@ -39,8 +39,8 @@ int noun_list(const struct noun *n, const struct args *a);
 /* Shows the one named by the argument, as text or JSON. */
 int noun_inspect(const struct noun *n, const struct args *a);
 
-/* "Label: value" for noun.text; nothing if there is no value. Control characters are neutralized,
- * since guests and images choose some of these texts. */
+/* "Label:          value" for noun.text; nothing if there is no value. Control characters are
+ * neutralized, since guests and images choose some of these texts. */
 void text_line(struct buf *b, const char *label, const char *value);
 /* A title and a line for each. */
 void text_section(struct buf *b, const char *title, char *const *list);
