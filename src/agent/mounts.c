@@ -370,30 +370,46 @@ static void ensure_tmp(void)
 
 /* The kernel does not trust FUSE servers: it allows few dirty pages, throttles writers accordingly,
  * and reads ahead little. This server is the host's, and trusted. */
-static void trust_share(const struct config *cfg, const struct req_mount *m)
+static void trust_device(unsigned major_number, unsigned minor_number)
 {
     static const struct {
         const char *file, *value;
     } knobs[] = {{"strict_limit", "0"}, {"max_ratio", "100"}, {"read_ahead_kb", "1024"}};
-    struct stat st;
     char path[96];
-    if ((m->options & PROTO_MOUNT_POD ? fstat(cfg->pod_fd, &st) : stat(m->path, &st)) < 0)
-        return;
     for (size_t i = 0; i < ARRAY_LEN(knobs); i++) {
-        (void)snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/%s", major(st.st_dev),
-                       minor(st.st_dev), knobs[i].file);
+        (void)snprintf(path, sizeof(path), "/sys/class/bdi/%u:%u/%s", major_number, minor_number,
+                       knobs[i].file);
         AUTO_CLOSE int fd = open(path, O_WRONLY | O_CLOEXEC);
         if (fd >= 0)
             (void)!write(fd, knobs[i].value, strlen(knobs[i].value));
     }
 }
 
+/* statfs() has a share answer, as it must have done before its settings hold. stat() would do, too,
+ * and tell the device, but cache the size of a file that the host may still write before the first
+ * command starts. */
+static void trust_shares(const struct config *cfg)
+{
+    struct stat st;
+    struct statfs ignored;
+    unsigned numbers[2];
+    char line[2 * PATH_MAX];
+    for (size_t i = 0; i < cfg->nmounts; i++)
+        if (cfg->mounts[i].tag)
+            (void)statfs(cfg->mounts[i].path, &ignored);
+    AUTO_FCLOSE FILE *f = fopen("/proc/self/mountinfo", "re");
+    while (f && fgets(line, sizeof(line), f))
+        if (strstr(line, " - virtiofs ") &&
+            sscanf(line, "%*d %*d %u:%u", &numbers[0], &numbers[1]) == 2)
+            trust_device(numbers[0], numbers[1]);
+    if (cfg->pod_fd > 0 && fstat(cfg->pod_fd, &st) == 0) /* mounted nowhere */
+        trust_device(major(st.st_dev), minor(st.st_dev));
+}
+
 void mounts_complete(const struct config *cfg)
 {
     (void)mounts_kernel_fs("sysfs", "/sys", SAFE, NULL, NULL);
-    for (size_t i = 0; i < cfg->nmounts; i++)
-        if (cfg->mounts[i].tag)
-            trust_share(cfg, &cfg->mounts[i]);
+    trust_shares(cfg);
     (void)mount("cgroup2", "/sys/fs/cgroup", "cgroup2", SAFE, MOUNTS_CGROUP_OPTIONS);
     if (!config_mounts(cfg, "/dev/shm")) {
         (void)mkdir("/dev/shm", 01777);

@@ -171,6 +171,10 @@ int make_entry(struct fuse_server *s, struct inode *parent, const char *name,
             return r;
         owner_load(s, top, NULL, &st, &o);
         give_entry(s, i, &st, &o, e);
+        /* A single file is looked up once, to be mounted. Its content may come later: Podman 5
+         * writes a container's resolv.conf between create and start. */
+        if (!s->opt.many)
+            e->attr_valid = e->attr_valid_nsec = 0;
         return 0;
     }
     int dir = inode_dir_fd(s, parent);

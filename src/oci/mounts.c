@@ -217,7 +217,8 @@ static void read_pod_size(struct container_config *c)
         c->spec.cpus = MAX(1, (double)(int)((quota + period - 1) / period));
 }
 
-/* Podman's is recognized by its command, which only holds the namespaces for the others. */
+/* Podman's first container is recognized by its command, which only holds the namespaces for the
+ * others; theirs have CRI-O's annotation of the pod, since Podman 5 without the one of the type. */
 void container_config_read_pod(struct container_config *c)
 {
     static const struct {
@@ -235,7 +236,7 @@ void container_config_read_pod(struct container_config *c)
         const char *type = json_string_value(json_object_get(annotations, callers[i].type));
         const char *id = json_string_value(json_object_get(annotations, callers[i].id));
         c->sandbox |= type && strcmp(type, "sandbox") == 0;
-        if (type && strcmp(type, "container") == 0 && id) {
+        if (id && (type ? strcmp(type, "container") == 0 : !callers[i].sure)) {
             c->pod = id;
             c->in_kubernetes = callers[i].sure;
         }

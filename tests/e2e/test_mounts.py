@@ -73,6 +73,14 @@ def test_both_sides_see_changes(msb, share):
     wait_for(lambda: "new" not in sh(msb, "b", "ls /w").split())
 
 
+def test_shares_are_trusted(msb, share, tmp_path):
+    """Their writers are not throttled and readers read ahead far, of a directory and of a single file."""
+    (tmp_path / "file").touch()
+    msb.create("b", "-v", f"{share}:/w", "-v", f"{tmp_path / 'file'}:/file")
+    show = "for bdi in /sys/class/bdi/0:*; do cat $bdi/strict_limit $bdi/max_ratio $bdi/read_ahead_kb; done"
+    wait_for(lambda: sh(msb, "b", show).split() == ["0", "100", "1024"] * 2)
+
+
 def test_an_exclusive_create_asks_the_host(msb, share):
     """The guest may hold the name for a free one, or not know of it: it is the host that knows."""
     msb.create("b", "-v", f"{share}:/w", "-v", f"{share}:/r:ro")

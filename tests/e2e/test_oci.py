@@ -480,6 +480,21 @@ def test_mounts(rt, tmp_path):
 
 
 @needs_root
+def test_a_file_written_after_create(rt, tmp_path):
+    """Podman 5 writes a container's hosts and resolv.conf between create and start."""
+    (tmp_path / "hosts").touch()
+    mount = {"destination": "/etc/hosts", "type": "bind", "source": str(tmp_path / "hosts"), "options": ["bind"]}
+    bundle, out = rt.bundle(sh("cat /etc/hosts"), mounts=[mount]), rt.dir / "late.out"
+    with open(out, "wb") as f:
+        rt("create", "--bundle", bundle, "--pid-file", rt.dir / "late.pid", "late", stdout=f)
+    (tmp_path / "hosts").write_text("10.0.0.1 web\n")
+    rt("start", "late")
+    assert reap(int((rt.dir / "late.pid").read_text())) == 0
+    assert out.read_text() == "10.0.0.1 web\n"
+    rt("delete", "late")
+
+
+@needs_root
 def test_engines_see_the_containers_files(rt, tmp_path):
     """The process that they find has the container's files and no process but itself."""
     (tmp_path / "f").write_text("mounted\n")

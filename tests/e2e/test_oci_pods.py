@@ -19,6 +19,9 @@ def has_cgroups():
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="containers of a pod need mounts")
 
 
+CRIO = ("io.kubernetes.cri-o.ContainerType", "io.kubernetes.cri-o.SandboxID")
+
+
 class Pod:
     """The first container, and what the others are told of it."""
 
@@ -70,7 +73,7 @@ def test_run(pod):
 
 def test_crio(runtime):
     """CRI-O's annotations say the same. It joins namespaces by paths of its own, which tell nothing."""
-    pod = Pod(runtime, "crio", ("io.kubernetes.cri-o.ContainerType", "io.kubernetes.cri-o.SandboxID"))
+    pod = Pod(runtime, "crio", CRIO)
     more = pod.config()
     boot = "cat /proc/sys/kernel/random/boot_id"
     first = runtime("exec", "crio", "/bin/sh", "-c", boot).out
@@ -84,6 +87,17 @@ def test_crio(runtime):
     # A pod without such a container (drop_infra_ctr) has none that could share its guest.
     more["linux"] = {"namespaces": [{"type": "pid"}, {"type": "network"}]}
     assert runtime.run(sh(boot), **more) != first
+
+
+def test_podman_5(runtime):
+    """Podman's annotation only names the pod, and with the host's network no namespace tells more."""
+    pod = Pod(runtime, "podman", CRIO)
+    more = pod.config(annotations={CRIO[1]: "podman"})
+    more["linux"]["namespaces"] = [ns for ns in more["linux"]["namespaces"] if ns["type"] in ("pid", "mount", "ipc")]
+    boot = "cat /proc/sys/kernel/random/boot_id"
+    first = runtime("exec", "podman", "/bin/sh", "-c", boot).out
+    assert runtime.run(sh(boot), **more) == first
+    runtime("delete", "--force", "podman")
 
 
 def test_apart(pod, tmp_path):

@@ -426,6 +426,7 @@ static void test_a_single_file(void **state)
     assert_true(S_ISDIR(a.mode));
     assert_int_equal(client_lookup(&c, ROOT, "other", NULL), -ENOENT);
     assert_int_equal(client_lookup(&c, ROOT, "one", &e), 0);
+    assert_true(e.entry_valid_nsec > 0 && e.attr_valid + e.attr_valid_nsec == 0);
     assert_int_equal(client_open(&c, e.nodeid, O_RDWR, &fh), 0);
     assert_int_equal(client_read(&c, e.nodeid, fh, 0, 100), 7);
     assert_int_equal(client_write(&c, e.nodeid, fh, 0, "C", 1), 1);
