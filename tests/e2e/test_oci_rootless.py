@@ -129,17 +129,30 @@ def test_pod(podman):
     podman("pod", "rm", "-f", "-t", "0", "p")
 
 
-@pytest.mark.skipif(not os.path.exists("/usr/bin/slirp4netns"), reason="slirp4netns is not installed on the host")
-def test_network(podman):
-    """slirp4netns, as Podman gives it to an ordinary user: its address is the guest's, and so are ports that are published."""
+def served(podman, network):
+    """What a web server in the container says of its network, through a published port."""
     serve = "mkdir /www; (ip -o -4 addr show eth0; ip route; cat /etc/resolv.conf) >/www/index.html; exec httpd -f -h /www -p 80"
-    podman("run", "-d", "--name", "web", "-p", "127.0.0.1:18080:80", "--cap-add", "NET_RAW", *sh(serve))
+    podman("run", "-d", "--name", "web", "--network", network, "-p", "127.0.0.1:18080:80", "--cap-add", "NET_RAW", *sh(serve))
 
     def page():
         return podman.inside(imagekit.BUSYBOX, "wget", "-qO-", "http://127.0.0.1:18080/").stdout
 
     wait_for(page, 30)
-    out = page()
+    return page()
+
+
+@pytest.mark.skipif(not os.path.exists("/usr/bin/slirp4netns"), reason="slirp4netns is not installed on the host")
+def test_slirp4netns(podman):
+    """Podman 4 gives it to an ordinary user: its address is the guest's, and so are ports that are published."""
+    out = served(podman, "slirp4netns")
     assert "10.0.2.100/24" in out and "default via 10.0.2.2 dev eth0" in out and "nameserver 10.0.2.3" in out
     podman("exec", "web", "ping", "-c1", "-W10", "10.0.2.2")
+    podman("rm", "-f", "-t", "0", "web")
+
+
+def test_pasta(podman):
+    """Podman 5 does."""
+    if not os.path.exists("/usr/bin/pasta") or int(podman("version", "--format", "{{.Client.Version}}").split(".")[0]) < 5:
+        pytest.skip("podman has no pasta on the host: Podman 5 and passt would have")
+    assert "default via" in served(podman, "pasta")
     podman("rm", "-f", "-t", "0", "web")
