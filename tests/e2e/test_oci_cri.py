@@ -121,7 +121,9 @@ class Node:
 
     def prepare(self):
         wait_for(lambda: self.ctr("version").returncode == 0, 30)
-        p = self.ctr("-n", "k8s.io", "images", "import", "--snapshotter", "native", "-", input=image())
+        # containerd 2 unpacks images itself, where 1 leaves that to ctr, and not for this snapshotter.
+        local = ["--local"] if b"--local" in self.ctr("images", "import", "--help").stdout else []
+        p = self.ctr("-n", "k8s.io", "images", "import", *local, "--snapshotter", "native", "-", input=image())
         assert p.returncode == 0, p.stderr
         wait_for(lambda: b"localhost/shell" in self.ctr("-n", "k8s.io", "images", "ls").stdout)
 
