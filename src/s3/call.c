@@ -192,6 +192,11 @@ static void on_header(void *ctx, const char *line)
         read_meta(&q->object, line);
 }
 
+int64_t s3_client_now(const struct s3_client *c)
+{
+    return (int64_t)(realtime_ns() / 1000000000) + atomic_load(&c->skew);
+}
+
 static int sign(struct s3_client *c, const struct s3_call *q, const char *path,
                 struct strlist *headers)
 {
@@ -207,7 +212,7 @@ static int sign(struct s3_client *c, const struct s3_call *q, const char *path,
         return 0;
     if (q->body_len && !q->body_sha)
         digest_hex_of(q->body, q->body_len, hex);
-    sigv4_time((int64_t)(realtime_ns() / 1000000000) + atomic_load(&c->skew), s.time);
+    sigv4_time(s3_client_now(c), s.time);
     int r = strlist_printf(headers, "x-amz-content-sha256:%s", s.payload_sha256);
     if (r == 0)
         r = strlist_printf(headers, "x-amz-date:%s", s.time);

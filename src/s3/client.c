@@ -109,6 +109,12 @@ static int add_meta(struct s3_call *q, const struct strlist *meta)
     return meta ? strlist_copy(&q->header, meta) : 0;
 }
 
+static int add_condition(struct s3_call *q, const struct s3_put *how)
+{
+    q->match = how->when == S3_IF_MATCH ? how->match : NULL;
+    return how->when == S3_IF_ABSENT ? s3_call_header(q, "if-none-match", "*") : 0;
+}
+
 /* Runs a write; *etag: from the response's header, if there is one. */
 static int run_write(struct s3_client *c, struct s3_call *q, const char *verb, char *etag,
                      struct err *e)
@@ -136,9 +142,8 @@ int s3_put(struct s3_client *c, const char *key, const void *p, size_t n, const 
     q.body_len = n;
     q.body_sha = how->sha;
     int r = add_meta(&q, how->meta);
-    if (r == 0 && how->when == S3_IF_ABSENT)
-        r = s3_call_header(&q, "if-none-match", "*");
-    q.match = how->when == S3_IF_MATCH ? how->match : NULL;
+    if (r == 0)
+        r = add_condition(&q, how);
     return r < 0 ? err_oom(e) : run_write(c, &q, "write", etag, e);
 }
 
@@ -303,8 +308,8 @@ int s3_upload_list(struct s3_client *c, const struct s3_upload *u, char (*etag)[
                  : xml_parse((const char *)buf_head(&q.reply), buf_len(&q.reply), on_parts_xml, &p);
 }
 
-int s3_upload_end(struct s3_client *c, struct s3_upload *u, unsigned parts, char etag[S3_ETAG_SIZE],
-                  struct err *e)
+int s3_upload_end(struct s3_client *c, struct s3_upload *u, unsigned parts,
+                  const struct s3_put *how, char etag[S3_ETAG_SIZE], struct err *e)
 {
     AUTO_S3_CALL struct s3_call q;
     AUTO_BUF struct buf b;
@@ -316,7 +321,7 @@ int s3_upload_end(struct s3_client *c, struct s3_upload *u, unsigned parts, char
                        u->etag[i]);
     if (r == 0)
         r = buf_printf(&b, "</CompleteMultipartUpload>");
-    if (r < 0 || s3_call_query(&q, "uploadId", u->id) < 0)
+    if (r < 0 || s3_call_query(&q, "uploadId", u->id) < 0 || add_condition(&q, how) < 0)
         return err_oom(e);
     q.body = buf_head(&b);
     q.body_len = buf_len(&b);

@@ -29,6 +29,8 @@ struct s3_client;
 int s3_client_new(struct s3_client **ret, const struct s3_config *c, const struct s3_credentials *k,
                   const atomic_bool *cancel, struct err *e);
 void s3_client_free(struct s3_client *c);
+/* Seconds since the epoch, by the server's clock where ours was found to be wrong. */
+int64_t s3_client_now(const struct s3_client *c);
 
 /* An object's headers. */
 struct s3_object {
@@ -101,8 +103,8 @@ int s3_upload_part(struct s3_client *c, struct s3_upload *u, unsigned number, co
 int s3_upload_adopt(const char *key, const char *id, struct s3_upload *ret);
 int s3_upload_list(struct s3_client *c, const struct s3_upload *u, char (*etag)[S3_ETAG_SIZE],
                    struct err *e);
-/* -ESTALE: the server refuses to assemble the object from its parts. */
-int s3_upload_end(struct s3_client *c, struct s3_upload *u, unsigned parts, char etag[S3_ETAG_SIZE],
-                  struct err *e);
+/* -ESTALE: the server refuses to assemble the object from its parts. -EEXIST: as s3_put(). */
+int s3_upload_end(struct s3_client *c, struct s3_upload *u, unsigned parts,
+                  const struct s3_put *how, char etag[S3_ETAG_SIZE], struct err *e);
 void s3_upload_abort(struct s3_client *c, struct s3_upload *u);
 void s3_upload_free(struct s3_upload *u);

@@ -117,21 +117,22 @@ static void deliver_all(struct sending *x, struct part *first, uint64_t size)
         (void)pthread_join(helper[i], NULL);
 }
 
-/* If the reply is lost, a retry is told that there is no such upload. */
-static int finish(struct sending *x, struct s3_entry *got, struct err *e)
+/* If the reply is lost, a retry is told that there is no such upload, or that there is an object
+ * already. */
+static int finish(struct sending *x, const struct s3_put *how, struct s3_entry *got, struct err *e)
 {
     struct s3_object o;
     struct s3_client *c = x->w->client;
-    int r = s3_upload_end(c, &x->up, x->parts, got->etag, e);
-    if (r != -ENOENT || s3_head(c, x->up.key, &o, NULL) < 0 || o.size != (int64_t)x->size ||
-        o.mtime_ns != got->mtime_ns)
+    int r = s3_upload_end(c, &x->up, x->parts, how, got->etag, e);
+    if ((r != -ENOENT && r != -EEXIST) || s3_head(c, x->up.key, &o, NULL) < 0 ||
+        o.size != (int64_t)x->size || o.mtime_ns != got->mtime_ns)
         return r;
     err_clear(e);
     memcpy(got->etag, o.etag, sizeof(o.etag));
     return 0;
 }
 
-int s3_put_parts(struct s3_work *w, const char *key, const struct strlist *meta, int fd,
+int s3_put_parts(struct s3_work *w, const char *key, const struct s3_put *how, int fd,
                  uint8_t *first, struct s3_entry *got, struct err *e)
 {
     struct part a = {.p = first, .n = S3_PART};
@@ -141,7 +142,7 @@ int s3_put_parts(struct s3_work *w, const char *key, const struct strlist *meta,
     x->w = w;
     x->path = got->path;
     x->fd = fd;
-    int r = s3_resume_begin(w, x->path, key, meta, &x->up, &x->resume, e);
+    int r = s3_resume_begin(w, x->path, key, how->meta, &x->up, &x->resume, e);
     if (r < 0) {
         free(x->resume.part);
         return r;
@@ -154,7 +155,7 @@ int s3_put_parts(struct s3_work *w, const char *key, const struct strlist *meta,
     if (r < 0 && e)
         *e = x->error;
     if (r == 0)
-        r = finish(x, got, e);
+        r = finish(x, how, got, e);
     s3_resume_end(w, x->path, &x->up, &x->resume, r);
     hasher_hex(&x->h, got->sha);
     got->size = x->size;

@@ -2,12 +2,15 @@
 #include "image/oci/digest.h"
 #include "s3/work.h"
 #include "util/fs.h"
+#include "util/loop.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+
+#define LATEST_NS 100000000ULL /* how old the knowledge may be that nobody has pushed meanwhile */
 
 /* --- one object ------------------------------------------------------------------------------ */
 
@@ -36,6 +39,19 @@ static bool replaces(const struct s3_step *s)
 static bool is_upload(const struct s3_step *s)
 {
     return s->action == S3_UPLOAD && s->local->kind != S3_KIND_DIR;
+}
+
+/* Whether another host's push is adding an object of that name. */
+static bool is_claimed(const struct s3_work *w, const char *path)
+{
+    const char *mark = s3_pending_find(&w->remote.manifest.pending, path);
+    return mark && s3_mark_is_others(&w->remote, mark);
+}
+
+/* Whether its content is put in place only once the manifest says so. */
+static bool is_staged(const struct s3_work *w, const struct s3_step *s)
+{
+    return replaces(s) || is_claimed(w, s->path);
 }
 
 /* Whether the new state no longer needs the existing object: the object of a file that is gone or
@@ -86,7 +102,7 @@ static int put_file(struct upload *u, int fd, struct err *e)
         return put_whole(u, u->part, (size_t)n, e);
     if (describe(u, "") < 0)
         return err_oom(e);
-    return s3_put_parts(u->w, u->key, &u->meta, fd, u->part, &u->got, e);
+    return s3_put_parts(u->w, u->key, &u->how, fd, u->part, &u->got, e);
 }
 
 /* What is uploaded is what is recorded; if the file changes meanwhile, the next sync finds it
@@ -113,28 +129,29 @@ static int put_content(struct upload *u, struct err *e)
     return r;
 }
 
-/* Checks that the object has not been replaced since it was listed. */
+/* Checks that the object has not been replaced since it was listed. 1: it has. */
 static int check_same(struct s3_work *w, const struct s3_step *s, struct err *e)
 {
     char key[S3_KEY_SIZE];
     struct s3_object o;
     s3_key(w->config, s->path, key);
-    if (s->remote->staged)
+    if (!s->remote || s->remote->staged)
         return 0;
     int r = s3_head_listed(w->client, key, s->remote->etag, &o, e);
     if (r != -ENOENT && r != -ESTALE)
         return r;
     atomic_store(&w->again, true);
-    return 0;
+    return 1;
 }
 
-static int new_id(char out[33])
+/* A mark and 16 hex digits. */
+static int new_id(const struct s3_work *w, char out[33])
 {
-    uint8_t random[16];
-    if (getrandom(random, sizeof(random), 0) != sizeof(random))
+    uint64_t random;
+    if (getrandom(&random, sizeof(random), 0) != sizeof(random))
         return -EIO;
-    for (size_t i = 0; i < sizeof(random); i++)
-        (void)snprintf(out + 2 * i, 3, "%02x", random[i]);
+    s3_mark(&w->remote, out);
+    (void)snprintf(out + S3_MARK, 33 - S3_MARK, "%016llx", (unsigned long long)random);
     return 0;
 }
 
@@ -142,13 +159,14 @@ static int choose_key(struct upload *u, struct err *e)
 {
     const struct s3_config *config = u->w->config;
     char id[33];
-    if (!replaces(u->s)) {
+    if (!is_staged(u->w, u->s)) {
+        const struct s3_entry *there = s3_tree_find(&u->w->remote.pending, u->s->path);
         s3_key(config, u->s->path, u->key);
-        bool ours = strlist_has(&u->w->remote.pending, u->s->path);
-        u->how.when = config->conditional && !ours ? S3_IF_ABSENT : S3_ALWAYS;
+        u->how.match = there ? there->etag : NULL;
+        u->how.when = !config->conditional ? S3_ALWAYS : there ? S3_IF_MATCH : S3_IF_ABSENT;
         return 0;
     }
-    if ((!s3_resume_staged(u->w, u->s, id) && new_id(id) < 0) || !(u->s->staged = strdup(id)))
+    if ((!s3_resume_staged(u->w, u->s, id) && new_id(u->w, id) < 0) || !(u->s->staged = strdup(id)))
         return err_oom(e);
     s3_staged_key(config, id, u->key);
     return check_same(u->w, u->s, e);
@@ -156,8 +174,6 @@ static int choose_key(struct upload *u, struct err *e)
 
 static int upload(struct s3_work *w, struct s3_step *s, struct err *e)
 {
-    if (is_obsolete(s) && replaces(s))
-        return check_same(w, s, e);
     if (!is_upload(s) || atomic_load(&w->again))
         return 0;
     CLEANUP(upload_free) struct upload u = {.w = w, .s = s, .got = *s->local};
@@ -180,8 +196,23 @@ static int upload(struct s3_work *w, struct s3_step *s, struct err *e)
 
 /* --- the whole ------------------------------------------------------------------------------- */
 
+/* Keeps pending what another host is adding and, until it has been removed, what nobody adds any
+ * more. */
+static int keep_pending(const struct s3_work *w, bool tidied, struct s3_tree *ret)
+{
+    const struct strlist *l = &w->remote.manifest.pending;
+    for (size_t i = 0; i < l->n; i++) {
+        const char *path = l->v[i] + S3_MARK + 1;
+        bool keep = s3_mark_is_others(&w->remote, l->v[i]) ||
+                    (!tidied && s3_tree_find(&w->remote.pending, path));
+        if (keep && !s3_tree_find(ret, path) && strlist_add(&ret->pending, l->v[i]) < 0)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
 /* The state that both sides will have. */
-static int new_manifest(struct s3_work *w, struct s3_tree *ret)
+static int new_manifest(struct s3_work *w, bool tidied, struct s3_tree *ret)
 {
     for (size_t i = 0; i < w->plan.n; i++) {
         struct s3_step *s = &w->plan.v[i];
@@ -196,40 +227,75 @@ static int new_manifest(struct s3_work *w, struct s3_tree *ret)
             return -ENOMEM;
     }
     s3_tree_sort(ret);
-    return 0;
+    return keep_pending(w, tidied, ret);
 }
 
 /* Before anything is added: announces additions, which do not count yet. */
 static int announce(struct s3_work *w, struct err *e)
 {
     struct s3_remote *r = &w->remote;
-    size_t before = r->manifest.pending.n;
-    int x = 0;
-    for (size_t i = 0; x == 0 && i < w->plan.n; i++)
-        if (is_upload(&w->plan.v[i]) && !replaces(&w->plan.v[i]))
-            x = strlist_add(&r->manifest.pending, w->plan.v[i].path);
-    if (x < 0)
-        return err_oom(e);
-    return r->manifest.pending.n == before
-               ? 0
-               : s3_manifest_write(w->client, w->config, w->dir, &r->manifest, r->manifest_etag, e);
+    struct strlist *l = &r->manifest.pending;
+    char mark[S3_MARK + 1];
+    bool news = false;
+    const size_t known = l->n;
+    s3_mark(r, mark);
+    for (size_t i = 0; i < w->plan.n; i++) {
+        const struct s3_step *s = &w->plan.v[i];
+        if (!is_upload(s) || is_staged(w, s))
+            continue;
+        const struct strlist before = {.v = l->v, .n = known};
+        const char *there = s3_pending_find(&before, s->path);
+        news = news || !there || !s3_mark_is_fresh(r, there);
+        if (!there && strlist_printf(l, "%s %s", mark, s->path) < 0)
+            return err_oom(e);
+    }
+    if (!news)
+        return 0;
+    for (size_t i = 0; i < known; i++)
+        if (!s3_mark_is_others(r, l->v[i]))
+            memcpy(l->v[i], mark, S3_MARK);
+    s3_pending_sort(l);
+    return s3_manifest_write(w->client, w->config, w->dir, &r->manifest, r->manifest_etag, e);
+}
+
+/* Checks that nobody has pushed since: what is to be removed or replaced might be theirs. */
+static int check_latest(struct s3_work *w, struct err *e)
+{
+    uint64_t now = now_ns();
+    if (now - atomic_load(&w->latest_ns) < LATEST_NS)
+        return 0;
+    int r = s3_manifest_check(w->client, w->config, w->remote.manifest_etag, e);
+    if (r == 0)
+        atomic_store(&w->latest_ns, now);
+    return r;
+}
+
+static int remove_obsolete(struct s3_work *w, const struct s3_step *s, struct err *e)
+{
+    char key[S3_KEY_SIZE + 1];
+    int r = replaces(s) ? check_same(w, s, e) : 0;
+    if (r != 0)
+        return MIN(r, 0);
+    s3_key(w->config, s->path, key);
+    size_t n = strlen(key);
+    if (!replaces(s))
+        (void)snprintf(key + n, sizeof(key) - n, "/");
+    return s3_delete(w->client, key, e);
 }
 
 /* Moves staged content to its object. */
 static int bring_home(struct s3_work *w, struct s3_step *s, struct err *e)
 {
-    char from[S3_KEY_SIZE], to[S3_KEY_SIZE + 1];
-    s3_key(w->config, s->path, to);
-    if (is_obsolete(s)) {
-        size_t n = strlen(to);
-        if (!replaces(s))
-            (void)snprintf(to + n, sizeof(to) - n, "/");
-        return s3_delete(w->client, to, e);
-    }
-    if (!s->result.staged)
+    char from[S3_KEY_SIZE], to[S3_KEY_SIZE];
+    bool theirs = s->result.staged && s3_mark_is_others(&w->remote, s->result.staged);
+    if (!is_obsolete(s) && (!s->result.staged || theirs))
         return 0;
+    int r = check_latest(w, e);
+    if (r < 0 || is_obsolete(s))
+        return r < 0 ? r : remove_obsolete(w, s, e);
+    s3_key(w->config, s->path, to);
     s3_staged_key(w->config, s->result.staged, from);
-    int r = s3_copy(w->client, from, to, s->result.etag, e);
+    r = s3_copy(w->client, from, to, s->result.etag, e);
     if (r == 0)
         r = s3_delete(w->client, from, e);
     if (r == 0)
@@ -237,8 +303,8 @@ static int bring_home(struct s3_work *w, struct s3_step *s, struct err *e)
     return r;
 }
 
-/* Removes what interrupted pushes have left. */
-static int tidy(struct s3_work *w, struct err *e)
+/* Removes what interrupted pushes have left; m: the manifest as it is. */
+static int tidy(struct s3_work *w, const struct s3_tree *m, struct err *e)
 {
     char key[S3_KEY_SIZE];
     int r = 0;
@@ -246,33 +312,40 @@ static int tidy(struct s3_work *w, struct err *e)
         s3_staged_key(w->config, w->remote.leftover.v[i], key);
         r = s3_delete(w->client, key, e);
     }
-    for (size_t i = 0; r == 0 && i < w->remote.pending.n; i++) {
-        const char *path = w->remote.pending.v[i];
-        bool taken = false;
-        for (size_t k = 0; !taken && k < w->plan.n; k++)
-            taken = w->plan.v[k].result.path && strcmp(w->plan.v[k].path, path) == 0;
+    for (size_t i = 0; r == 0 && i < m->pending.n; i++) {
+        const char *path = m->pending.v[i] + S3_MARK + 1;
+        if (s3_mark_is_others(&w->remote, m->pending.v[i]))
+            continue;
         s3_key(w->config, path, key);
-        if (!taken)
+        r = check_latest(w, e);
+        if (r == 0)
             r = s3_delete(w->client, key, e);
     }
     return r;
 }
 
+/* Whether nothing is staged or pending, except by other hosts. */
+static bool is_settled(const struct s3_work *w, const struct s3_tree *t)
+{
+    bool settled = true;
+    for (size_t i = 0; settled && i < t->n; i++)
+        settled = !t->v[i].staged || s3_mark_is_others(&w->remote, t->v[i].staged);
+    for (size_t i = 0; settled && i < t->pending.n; i++)
+        settled = s3_mark_is_others(&w->remote, t->pending.v[i]);
+    return settled;
+}
+
 static bool anything_to_do(const struct s3_work *w)
 {
     const size_t *n = w->plan.count;
-    if (n[S3_UPLOAD] || n[S3_DELETE_REMOTE] || w->remote.leftover.n || w->remote.manifest.pending.n)
+    if (n[S3_UPLOAD] || n[S3_DELETE_REMOTE] || w->remote.leftover.n)
         return true;
-    for (size_t i = 0; i < w->remote.tree.n; i++)
-        if (w->remote.tree.v[i].staged)
-            return true;
-    return false;
+    return !is_settled(w, &w->remote.tree) || !is_settled(w, &w->remote.manifest);
 }
 
 static int push(struct s3_work *w, struct err *e)
 {
     AUTO_S3_TREE struct s3_tree m = {0}, last = {0};
-    bool staged = false;
     if (!anything_to_do(w))
         return 0;
     w->pushed = true;
@@ -288,19 +361,17 @@ static int push(struct s3_work *w, struct err *e)
         r = s3_work_each(w, upload, e);
     if (r < 0 || atomic_load(&w->again))
         return r;
-    if (new_manifest(w, &m) < 0)
+    if (new_manifest(w, false, &m) < 0)
         return err_oom(e);
-    for (size_t i = 0; i < m.n; i++)
-        staged = staged || m.v[i].staged;
     r = s3_manifest_write(w->client, w->config, w->dir, &m, w->remote.manifest_etag, e);
     w->counts.removed_there += r == 0 ? w->plan.count[S3_DELETE_REMOTE] : 0;
     if (r == 0)
         r = s3_work_each(w, bring_home, e);
     if (r == 0)
-        r = tidy(w, e);
-    if (r < 0 || !staged)
+        r = tidy(w, &m, e);
+    if (r < 0 || atomic_load(&w->again) || is_settled(w, &m))
         return r;
-    if (new_manifest(w, &last) < 0)
+    if (new_manifest(w, true, &last) < 0)
         return err_oom(e);
     return s3_manifest_write(w->client, w->config, w->dir, &last, w->remote.manifest_etag, e);
 }

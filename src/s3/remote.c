@@ -4,13 +4,16 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #define MANIFEST ".msb/manifest.json"
 #define STAGED ".msb/new/"
 #define KEPT_FILE "s3-manifest.json"
+#define MARK_FILE "s3-mark"
 
-enum { LOAD_TRIES = 4 };
+enum { LOAD_TRIES = 4, ABANDONED_S = 24 * 3600 };
 
 void s3_key(const struct s3_config *c, const char *path, char out[S3_KEY_SIZE])
 {
@@ -26,9 +29,85 @@ void s3_remote_free(struct s3_remote *r)
 {
     s3_tree_free(&r->tree);
     s3_tree_free(&r->manifest);
-    strlist_free(&r->pending);
+    s3_tree_free(&r->pending);
     strlist_free(&r->leftover);
     *r = (struct s3_remote){0};
+}
+
+/* --- whose it is ----------------------------------------------------------------------------- */
+
+/* It stays the same for as long as the workspace is on this host. */
+static int who_we_are(int dir, char who[S3_MARK / 2 + 1], struct err *e)
+{
+    AUTO_FREE char *text = NULL;
+    size_t n = 0;
+    uint32_t random;
+    if (file_read_at(dir, MARK_FILE, S3_MARK, &text, &n) == 0 && n == S3_MARK / 2 &&
+        strspn(text, "0123456789abcdef") == n) {
+        memcpy(who, text, n + 1);
+        return 0;
+    }
+    if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+        return err_sys(e, EIO, "cannot get random bytes");
+    (void)snprintf(who, S3_MARK / 2 + 1, "%08x", random);
+    int r = file_replace_at(dir, MARK_FILE, who, S3_MARK / 2, 0600, false);
+    return r < 0 ? err_sys(e, -r, "cannot write " MARK_FILE) : 0;
+}
+
+void s3_mark(const struct s3_remote *r, char out[S3_MARK + 1])
+{
+    (void)snprintf(out, S3_MARK + 1, "%s%08x", r->who, (unsigned)r->now);
+}
+
+static int64_t age_of(const struct s3_remote *r, const char *mark)
+{
+    char since[S3_MARK / 2 + 1];
+    (void)snprintf(since, sizeof(since), "%s", mark + S3_MARK / 2);
+    return r->now - (int64_t)strtoul(since, NULL, 16);
+}
+
+static bool is_ours(const struct s3_remote *r, const char *mark)
+{
+    return strncmp(mark, r->who, strlen(r->who)) == 0;
+}
+
+bool s3_mark_is_others(const struct s3_remote *r, const char *mark)
+{
+    int64_t age = strnlen(mark, S3_MARK) == S3_MARK ? age_of(r, mark) : ABANDONED_S;
+    return !is_ours(r, mark) && age > -ABANDONED_S && age < ABANDONED_S;
+}
+
+bool s3_mark_is_fresh(const struct s3_remote *r, const char *mark)
+{
+    return is_ours(r, mark) && age_of(r, mark) < ABANDONED_S / 2;
+}
+
+static const char *path_of_pending(const void *p)
+{
+    return *(char *const *)p + S3_MARK + 1;
+}
+
+static int by_pending_path(const void *a, const void *b)
+{
+    return strcmp(path_of_pending(a), path_of_pending(b));
+}
+
+void s3_pending_sort(struct strlist *l)
+{
+    if (l->n)
+        qsort(l->v, l->n, sizeof(*l->v), by_pending_path);
+}
+
+static int is_pending_path(const void *path, const void *p)
+{
+    return strcmp(path, path_of_pending(p));
+}
+
+char *s3_pending_find(const struct strlist *sorted, const char *path)
+{
+    char **found =
+        sorted->n ? bsearch(path, sorted->v, sorted->n, sizeof(*sorted->v), is_pending_path) : NULL;
+    return found ? *found : NULL;
 }
 
 /* --- the listing ----------------------------------------------------------------------------- */
@@ -167,8 +246,10 @@ static bool sorted_has(const struct strlist *l, const char *text)
 
 static int add_object(struct listing *l, const struct s3_tree *base, const struct s3_entry *o)
 {
-    if (sorted_has(&l->r->manifest.pending, o->path) && !s3_tree_find(&l->r->manifest, o->path))
-        return strlist_add(&l->r->pending, o->path);
+    const char *mark = s3_pending_find(&l->r->manifest.pending, o->path);
+    if (mark && !s3_tree_find(&l->r->manifest, o->path))
+        return s3_mark_is_others(l->r, mark) || s3_tree_add(&l->r->pending, o->path, o) ? 0
+                                                                                        : -ENOMEM;
     const struct s3_entry *as = known_as(l, base, o);
     struct s3_entry *a = s3_tree_add(&l->r->tree, o->path, as);
     if (!a)
@@ -184,7 +265,7 @@ static int merge(struct listing *l, const struct s3_tree *base)
 {
     struct s3_remote *r = l->r;
     int x = 0;
-    sort(&r->manifest.pending);
+    s3_pending_sort(&r->manifest.pending);
     for (size_t i = 0; x == 0 && i < l->objects.n; i++)
         x = add_object(l, base, &l->objects.v[i]);
     for (size_t i = 0; x == 0 && i < r->manifest.n; i++) {
@@ -209,7 +290,7 @@ static int find_leftovers(struct listing *l)
     sort(&used);
     for (size_t i = 0; r == 0 && i < l->staged.n; i++) {
         const char *id = l->staged.v[i].path;
-        if (!sorted_has(&used, id) && s3_path_ok(id))
+        if (!sorted_has(&used, id) && s3_path_ok(id) && !s3_mark_is_others(l->r, id))
             r = strlist_add(&l->r->leftover, id);
     }
     return r;
@@ -222,7 +303,10 @@ static int load(struct s3_client *c, struct listing *l, const struct s3_tree *ba
         return r;
     s3_tree_sort(&l->objects);
     s3_tree_sort(&l->staged);
-    r = read_manifest(c, l, e);
+    l->r->now = s3_client_now(c);
+    r = who_we_are(l->dir, l->r->who, e);
+    if (r == 0)
+        r = read_manifest(c, l, e);
     if (r < 0)
         return r;
     if (merge(l, base) < 0 || find_leftovers(l) < 0)
@@ -255,10 +339,12 @@ int s3_remote_load(struct s3_client *c, const struct s3_config *config, int dir,
 
 /* --- the manifest ---------------------------------------------------------------------------- */
 
-/* For servers that ignore conditions: as good as it gets. */
-static int look_first(struct s3_client *c, const char *key, const char *etag, struct err *e)
+int s3_manifest_check(struct s3_client *c, const struct s3_config *config, const char *etag,
+                      struct err *e)
 {
+    char key[S3_KEY_SIZE];
     struct s3_object o = {0};
+    s3_key(config, MANIFEST, key);
     int r = s3_head(c, key, &o, e);
     if (r < 0 && r != -ENOENT)
         return r;
@@ -279,9 +365,9 @@ int s3_manifest_write(struct s3_client *c, const struct s3_config *config, int d
     if (strlen(text) > S3_MANIFEST_MAX)
         return err_set(e, EFBIG, "the workspace has too many files for its manifest");
     int r = 0;
-    if (!config->conditional) {
+    if (!config->conditional) { /* as good as it gets */
         how.when = S3_ALWAYS;
-        r = look_first(c, key, etag, e);
+        r = s3_manifest_check(c, config, etag, e);
     }
     char fresh[S3_ETAG_SIZE] = "";
     if (r == 0)

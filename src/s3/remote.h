@@ -9,7 +9,9 @@
  *   - Before objects are added, the manifest names them as pending: they do not count.
  *   - New content of an existing object is staged; the manifest says where, once it counts.
  *   - After that, objects are replaced and deleted, and the manifest drops what it said about them.
- * A push that died leaves pending names and staged content; the next one finishes or removes them.
+ * A push that died leaves pending names and staged content; the next one of the same workspace
+ * finishes or removes them. What belongs to the push of another host is left alone for a day, since
+ * it may be under way (S3_MARK).
  *
  * Objects that the manifest does not know, or knows with another ETag, were written by others, and
  * count as files.
@@ -22,8 +24,10 @@ struct s3_remote {
     struct s3_tree tree;              /* the files that count */
     struct s3_tree manifest;          /* as it is */
     char manifest_etag[S3_ETAG_SIZE]; /* "" = there is none */
-    struct strlist pending;           /* paths whose objects do not count */
-    struct strlist leftover;          /* IDs below .msb/new/ that nothing refers to */
+    struct s3_tree pending;           /* objects that do not count, and that we may remove */
+    struct strlist leftover;          /* the same, IDs below .msb/new/ */
+    char who[S3_MARK / 2 + 1];        /* our half of a mark */
+    int64_t now;                      /* seconds */
     size_t strange;                   /* objects whose names cannot be files */
     uint64_t bytes;
     bool damaged; /* the manifest cannot be read, and is ignored */
@@ -39,7 +43,7 @@ void s3_remote_free(struct s3_remote *r);
 #define AUTO_S3_REMOTE CLEANUP(s3_remote_free)
 
 /* dir is the workspace's: it keeps the last manifest that was read or written (s3-manifest.json),
- * so that an unchanged one is not read again. */
+ * so that an unchanged one is not read again, and its half of a mark (s3-mark). */
 int s3_remote_load(struct s3_client *c, const struct s3_config *config, int dir,
                    const struct s3_tree *base, const struct s3_watch *watch, struct s3_remote *ret,
                    struct err *e);
@@ -48,7 +52,21 @@ int s3_remote_load(struct s3_client *c, const struct s3_config *config, int dir,
 int s3_manifest_write(struct s3_client *c, const struct s3_config *config, int dir,
                       const struct s3_tree *t, char etag[S3_ETAG_SIZE], struct err *e);
 
-/* PREFIX/PATH and PREFIX/.msb/new/ID. */
+/* -EEXIST: it is not the version with the etag any more. */
+int s3_manifest_check(struct s3_client *c, const struct s3_config *config, const char *etag,
+                      struct err *e);
+
+/* Our mark, as of now. */
+void s3_mark(const struct s3_remote *r, char out[S3_MARK + 1]);
+/* Whether it may be the mark of another host's push that is under way. */
+bool s3_mark_is_others(const struct s3_remote *r, const char *mark);
+/* Whether it is ours, and for half of that time others will not touch what it marks. */
+bool s3_mark_is_fresh(const struct s3_remote *r, const char *mark);
+/* "MARK PATH"; NULL: the path is not pending. The list is sorted by path. */
+char *s3_pending_find(const struct strlist *sorted, const char *path);
+void s3_pending_sort(struct strlist *l);
+
+/* PREFIX/PATH and PREFIX/.msb/new/ID, which begins with a mark. */
 enum { S3_KEY_SIZE = S3_KEY_MAX + 1 };
 void s3_key(const struct s3_config *c, const char *path, char out[S3_KEY_SIZE]);
 void s3_staged_key(const struct s3_config *c, const char *id, char out[S3_KEY_SIZE]);

@@ -200,7 +200,8 @@ bool s3_resume_staged(struct s3_work *w, const struct s3_step *s, char id[33])
         return false;
     const char *staged = rec.key + strlen(prefix);
     bool used = s->remote && s->remote->staged && strcmp(s->remote->staged, staged) == 0;
-    if (used || strlist_has(&w->remote.leftover, staged)) /* it is used, or about to be removed */
+    /* It is used, or about to be removed, by us or soon by others. */
+    if (used || strlist_has(&w->remote.leftover, staged) || !s3_mark_is_fresh(&w->remote, staged))
         return false;
     (void)snprintf(id, 33, "%s", staged);
     return true;

@@ -175,6 +175,7 @@ static void forget_pass(struct s3_work *w)
     ignore_free(&w->ignore);
     s3_remote_free(&w->remote);
     atomic_store(&w->again, false);
+    atomic_store(&w->latest_ns, 0);
     w->lazy = w->unlisted = w->pushed = false;
 }
 

@@ -4,6 +4,7 @@
  *     $MSB_HOME/workspaces/NAME/s3.json       where the bucket is (config.h)
  *                               s3-base.json  what both sides had after the last sync (tree.h)
  *                               s3-manifest.json  the bucket's manifest, as last seen (remote.h)
+ *                               s3-mark       what tells our unfinished pushes from others' (remote.h)
  *                               s3-uploads/   uploads in parts that are not finished (resume.c)
  *                               s3-tmp/       a sync's work in progress; removed by the next one
  *                               s3-later      there may be files whose content is not here yet; not empty:

@@ -18,6 +18,11 @@
 enum { S3_ENTRIES_MAX = S3_LIST_MAX, S3_MANIFEST_MAX = 64 << 20, S3_TARGET_MAX = 4095 };
 #define S3_FILE_MAX (5ULL << 30) /* the most that a server copies in one request */
 
+/* Says whose something is that does not count yet, and since when: 8 hex digits for the workspace
+ * on its host, and 8 for the time. */
+enum { S3_MARK = 16 };
+#define S3_NO_MARK "0000000000000000"
+
 enum s3_kind { S3_KIND_FILE, S3_KIND_DIR, S3_KIND_LINK };
 
 struct s3_entry {
@@ -40,7 +45,7 @@ struct s3_entry {
 struct s3_tree {
     struct s3_entry *v; /* sorted by path once s3_tree_sort() was called */
     size_t n, cap;
-    struct strlist pending; /* manifest: what an ongoing push adds; not there yet */
+    struct strlist pending; /* manifest: "MARK PATH" of what pushes are adding; not there yet */
 };
 
 void s3_tree_free(struct s3_tree *t); /* may be called twice */

@@ -146,6 +146,12 @@ static bool read_entry(const json_t *j, struct s3_entry *a)
     return ok && entry_ok(a);
 }
 
+static bool is_marked(const char *text)
+{
+    return strnlen(text, S3_MARK + 1) > S3_MARK && strspn(text, "0123456789abcdef") == S3_MARK &&
+           text[S3_MARK] == ' ' && s3_path_ok(text + S3_MARK + 1);
+}
+
 static int read_pending(const json_t *j, struct s3_tree *t)
 {
     size_t i;
@@ -155,7 +161,10 @@ static int read_pending(const json_t *j, struct s3_tree *t)
     /* clang-format on */
     {
         const char *path = json_string_value(v);
-        if (path && i < S3_ENTRIES_MAX && s3_path_ok(path) && strlist_add(&t->pending, path) < 0)
+        bool marked = path && is_marked(path);
+        if (!path || i >= S3_ENTRIES_MAX || (!marked && !s3_path_ok(path)))
+            continue;
+        if (strlist_printf(&t->pending, "%s%s", marked ? "" : S3_NO_MARK " ", path) < 0)
             return -ENOMEM;
     }
     return 0;
@@ -291,10 +300,10 @@ static bool scan_entries(struct scanner *s, struct s3_tree *t)
 
 static bool scan_pending(struct scanner *s, struct strlist *l)
 {
-    char path[S3_PATH_MAX + 1];
+    char path[S3_MARK + 1 + S3_PATH_MAX + 1];
     for (bool first = true; !word(s, "]"); first = false) {
         if ((!first && !word(s, ",")) || !word(s, "\"") || !text(s, path, sizeof(path)) ||
-            !s3_path_ok(path) || l->n >= S3_ENTRIES_MAX || strlist_add(l, path) < 0)
+            !is_marked(path) || l->n >= S3_ENTRIES_MAX || strlist_add(l, path) < 0)
             return false;
     }
     return true;

@@ -48,6 +48,7 @@ struct s3_work {
     atomic_size_t next;
     atomic_int crew; /* threads at work on steps */
     atomic_uint serial;
+    atomic_ullong latest_ns; /* when the manifest was last found to be the one that was written */
 };
 
 /* Sets the stamp to the current time. */
@@ -137,7 +138,7 @@ int s3_pull_one(struct s3_work *w, struct s3_step *s, struct err *e);
 int s3_push(struct s3_work *w, struct err *e);
 /* multipart.c: a file that begins with the S3_PART bytes of `first`. *got, which has its path and,
  * if known, its size, is updated to what was sent. */
-int s3_put_parts(struct s3_work *w, const char *key, const struct strlist *meta, int fd,
+int s3_put_parts(struct s3_work *w, const char *key, const struct s3_put *how, int fd,
                  uint8_t *first, struct s3_entry *got, struct err *e);
 
 /* resume.c: an upload that a failed or killed sync may have begun. */

@@ -225,11 +225,13 @@ class FakeS3:
     def meta(self, h):
         return {k.lower(): v for k, v in h.headers.items() if k.lower().startswith("x-amz-meta-")}
 
-    def write(self, h, key, body):
+    def may_write(self, h, key):
         o = self.objects.get(key)
         match, none = h.headers.get("if-match"), h.headers.get("if-none-match")
-        if self.conditional and ((none == "*" and o) or
-                                 (match and (not o or match.strip('"') != o.etag))):
+        return not self.conditional or not ((none == "*" and o) or (match and (not o or match.strip('"') != o.etag)))
+
+    def write(self, h, key, body):
+        if not self.may_write(h, key):
             return 412, "PreconditionFailed", {}
         source = h.headers.get("x-amz-copy-source")
         if source:
@@ -261,6 +263,8 @@ class FakeS3:
         parts = [int(n) for n in re.findall(rb"<PartNumber>(\d+)</PartNumber>", body)]
         if parts != sorted(up[2]):
             return 400, "InvalidPart", {}
+        if not self.may_write(h, key):
+            return 412, "PreconditionFailed", {}
         del self.uploads[urllib.parse.unquote(q["uploadId"])]
         data = b"".join(up[2][n] for n in parts)
         self.objects[key] = Object(data, up[1], f"{hashlib.md5(data).hexdigest()}-{len(parts)}")

@@ -351,11 +351,13 @@ static void test_manifest(void **state)
         "\"size\":{\"type\":\"file\",\"size\":-1,\"sha256\":\"" SHA "\"},"
         "\"etag\":{\"type\":\"file\",\"sha256\":\"" SHA "\",\"etag\":\"a\\r\\nb\"},"
         "\"type\":{\"type\":\"socket\"},\"list\":[]},"
-        "\"pending\":[\"p\",\"../q\",7]}";
+        "\"pending\":[\"p\",\"../q\",7,\"0123456789abcdef r\",\"0123456789abcdef /\"]}";
     AUTO_S3_TREE struct s3_tree t = {0}, again = {0};
     assert_int_equal(s3_tree_parse(text, strlen(text), &t), 0);
     assert_int_equal(t.n, 2);
-    assert_int_equal(t.pending.n, 1);
+    assert_int_equal(t.pending.n, 2);
+    assert_string_equal(t.pending.v[0], S3_NO_MARK " p");
+    assert_string_equal(t.pending.v[1], "0123456789abcdef r");
     const struct s3_entry *f = s3_tree_find(&t, "b/f");
     assert_non_null(f);
     assert_string_equal(f->staged, "0a");
@@ -369,6 +371,41 @@ static void test_manifest(void **state)
                                       "{\"version\":1,\"entries\":{\"a\":1,\"a\":2}}"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
         assert_int_equal(s3_tree_parse(bad[i], strlen(bad[i]), &none), -EBADMSG);
+}
+
+static void test_marks(void **state)
+{
+    enum { NOW = 0x6a000000, HOUR = 3600 };
+    struct s3_remote r = {.who = "00c0ffee", .now = NOW};
+    AUTO_STRLIST struct strlist l = {0};
+    char ours[S3_MARK + 1], theirs[S3_MARK + 1];
+    static const struct {
+        int age;
+        bool fresh, others;
+    } at[] = {{-48 * HOUR, true, false}, {-HOUR, true, true},       {0, true, true},
+              {11 * HOUR, true, true},   {13 * HOUR, false, true},  {23 * HOUR, false, true},
+              {24 * HOUR, false, false}, {400 * HOUR, false, false}};
+    s3_mark(&r, ours);
+    assert_string_equal(ours, "00c0ffee6a000000");
+    for (size_t i = 0; i < ARRAY_LEN(at); i++) {
+        (void)snprintf(ours, sizeof(ours), "00c0ffee%08x", (unsigned)(NOW - at[i].age));
+        (void)snprintf(theirs, sizeof(theirs), "0badcafe%08x", (unsigned)(NOW - at[i].age));
+        assert_int_equal(s3_mark_is_fresh(&r, ours), at[i].fresh);
+        assert_int_equal(s3_mark_is_others(&r, theirs), at[i].others);
+        assert_false(s3_mark_is_others(&r, ours) || s3_mark_is_fresh(&r, theirs));
+    }
+    static const char *const old[] = {"", "0a", S3_NO_MARK, "zzzzzzzzzzzzzzzz"};
+    for (size_t i = 0; i < ARRAY_LEN(old); i++)
+        assert_false(s3_mark_is_others(&r, old[i]) || s3_mark_is_fresh(&r, old[i]));
+    assert_null(s3_pending_find(&l, "a"));
+    static const char *const pending[] = {"0000000000000002 b", "0000000000000003 a",
+                                          "0000000000000001 c d"};
+    for (size_t i = 0; i < ARRAY_LEN(pending); i++)
+        assert_int_equal(strlist_add(&l, pending[i]), 0);
+    s3_pending_sort(&l);
+    assert_string_equal(l.v[0], pending[1]);
+    assert_string_equal(s3_pending_find(&l, "c d"), pending[2]);
+    assert_null(s3_pending_find(&l, "d"));
 }
 
 /* A bucket can hold both "a" and "a/b"; a directory tree cannot. */
@@ -403,7 +440,7 @@ static void test_names_with_quotes(void **state)
                             .later = "0123456789abcdef",
                             .guessed = true};
     assert_non_null(s3_tree_add(&t, path, &file));
-    assert_int_equal(strlist_add(&t.pending, "p\"q"), 0);
+    assert_int_equal(strlist_add(&t.pending, "0123456789abcdef p\"q"), 0);
     AUTO_FREE char *dump = s3_tree_dump(&t, true), *shared = s3_tree_dump(&t, false);
     assert_int_equal(s3_tree_parse(dump, strlen(dump), &again), 0);
     assert_int_equal(again.n, 1);
@@ -411,8 +448,9 @@ static void test_names_with_quotes(void **state)
     assert_string_equal(again.v[0].etag, file.etag);
     assert_string_equal(again.v[0].later, file.later);
     assert_true(again.v[0].guessed);
-    assert_string_equal(again.pending.v[0], "p\"q");
-    assert_string_equal(shared, "{\"version\":1,\"entries\":{},\"pending\":[\"p\\\"q\"]}");
+    assert_string_equal(again.pending.v[0], "0123456789abcdef p\"q");
+    assert_string_equal(shared,
+                        "{\"version\":1,\"entries\":{},\"pending\":[\"0123456789abcdef p\\\"q\"]}");
 }
 
 /* What we wrote is read in one pass, and says the same as to the library, wherever it is damaged. */
@@ -429,7 +467,7 @@ static void test_two_ways_to_read(void **state)
     for (size_t i = 0; i < ARRAY_LEN(v); i++)
         assert_non_null(s3_tree_add(&t, paths[i], &v[i]));
     s3_tree_sort(&t);
-    assert_int_equal(strlist_add(&t.pending, "p"), 0);
+    assert_int_equal(strlist_add(&t.pending, "0123456789abcdef p"), 0);
     AUTO_FREE char *text = s3_tree_dump(&t, true), *shared = s3_tree_dump(&t, false);
     AUTO_S3_TREE struct s3_tree own = {0}, theirs = {0};
     assert_int_equal(s3_tree_parse_own(text, strlen(text), &own), 0);
@@ -726,6 +764,7 @@ int main(void)
         cmocka_unit_test(test_urls),
         cmocka_unit_test(test_keys),
         cmocka_unit_test(test_manifest),
+        cmocka_unit_test(test_marks),
         cmocka_unit_test(test_implied_directories),
         cmocka_unit_test(test_names_with_quotes),
         cmocka_unit_test(test_two_ways_to_read),

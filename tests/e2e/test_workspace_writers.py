@@ -1,0 +1,183 @@
+"""Several hosts that push to one bucket at the same time: nothing is lost, whoever is faster, and whoever dies."""
+
+import os
+import re
+import signal
+
+from test_workspace_s3 import sync, tree, two  # noqa: F401
+
+
+def at(s3, method, pattern, act):
+    """Calls act() once, before the first such request is answered. Returns [True] once that is done."""
+    done = []
+
+    def before(m, key, query):
+        if m == method and re.fullmatch(pattern, key) and not done:
+            done.append(False)
+            act()
+            done[0] = True
+
+    s3.before = before
+    return done
+
+
+def texts(path):
+    """What is in files, and whose name says that they are in conflict."""
+    return {re.sub(r"\.conflict-[0-9-]+$", ".conflict", name): what[-1] for name, what in tree(path).items()}
+
+
+def dies(msb, s3, name, method, pattern):
+    """A sync that is killed when it makes such a request."""
+    def fault(m, key, nth):
+        if m == method and re.fullmatch(pattern, key):
+            os.killpg(push.pid, signal.SIGKILL)
+            return "drop"
+        return None
+
+    with s3.lock:  # until push is known
+        push = msb.popen("workspace", "sync", "-q", name, start_new_session=True)
+        s3.faults[:] = [fault]
+    assert push.wait(60) == -signal.SIGKILL
+    s3.faults.clear()
+
+
+def test_two_writers_at_once(msb, s3, two):
+    """The second one to write the manifest starts again, and nothing is lost."""
+    a, b = two
+    (a / "f").write_text("old")
+    sync(msb, "a", "b")
+    (a / "f").write_text("from a")
+    (a / "only-a").write_text("a")
+    (b / "only-b").write_text("b")
+    done = []
+
+    def in_between(method, key, nth):
+        if method == "PUT" and key.startswith("pre/.msb/new/") and not done:
+            done.append(key)
+            s3.faults.clear()
+            s3.lock.release()  # another host, in the middle of a's push
+            sync(msb, "b")
+            s3.lock.acquire()
+
+    s3.faults.append(in_between)
+    sync(msb, "a")
+    sync(msb, "b")
+    assert done and tree(a) == tree(b)
+    assert {n: t[-1] for n, t in tree(a).items()} == {"f": b"from a", "only-a": b"a", "only-b": b"b"}
+
+
+def test_a_push_of_another_host_is_left_alone(msb, s3, two):  # noqa: F811
+    """What is pending or staged may still be needed."""
+    a, b = two
+    (a / "old").write_text("1")
+    sync(msb, "a", "b")
+    for i in range(20):
+        (a / f"new{i}").write_text(f"{i}")
+    (a / "old").write_text("2")
+
+    def others():
+        manifest = s3.objects["pre/.msb/manifest.json"]
+        sync(msb, "b")  # has nothing to push
+        assert s3.objects["pre/.msb/manifest.json"] is manifest
+        (b / "mine").write_text("b")
+        sync(msb, "b")
+
+    # The last thing that a does before its manifest: the staged content is there, and most of the new files.
+    done = at(s3, "PUT", "pre/new19", others)
+    sync(msb, "a")
+    assert done == [True] and not [k for m, k, _ in s3.log if m == "DELETE" and k.startswith("pre/new")]
+    sync(msb, "b", "a")
+    assert tree(a) == tree(b) and len(tree(a)) == 22 and s3.objects["pre/old"].data == b"2"
+    assert s3.keys("pre/.msb/", ours=True) == ["pre/.msb/manifest.json"]
+
+
+def test_what_was_pushed_meanwhile_is_not_removed(msb, s3, two):  # noqa: F811
+    """b has removed it, and a changed it, after b had said so and before it did so."""
+    a, b = two
+    (a / "f").write_text("1")
+    sync(msb, "a", "b")
+    (b / "f").unlink()
+
+    def edit():
+        (a / "f").write_text("from a")
+        sync(msb, "a")
+
+    done = at(s3, "HEAD", "pre/.msb/manifest.json", edit)
+    sync(msb, "b")
+    assert done == [True]
+    sync(msb, "a", "b")
+    assert texts(a) == texts(b) == {"f": b"from a"} and s3.objects["pre/f"].data == b"from a"
+
+
+def test_what_was_pushed_meanwhile_is_not_replaced(msb, s3, two):  # noqa: F811
+    a, b = two
+    (a / "f").write_text("1")
+    sync(msb, "a", "b")
+    (b / "f").write_text("from b")
+    (a / "f").write_text("from a")
+    done = at(s3, "HEAD", "pre/.msb/manifest.json", lambda: sync(msb, "a"))
+    sync(msb, "b")
+    assert done == [True]
+    sync(msb, "a", "b")
+    assert texts(a) == texts(b) == {"f": b"from b", "f.conflict": b"from a"} and s3.objects["pre/f"].data == b"from b"
+    assert s3.keys("pre/.msb/", ours=True) == ["pre/.msb/manifest.json"]
+
+
+def test_two_hosts_add_the_same_name(msb, s3, two):  # noqa: F811
+    """Also if it is sent in parts, and another one is there when they are put together."""
+    a, b = two
+    large = os.urandom((8 << 20) + 1)
+    (a / "f").write_bytes(large)
+    (b / "f").write_text("from b")
+    completes = []
+
+    def fault(method, key, nth):
+        if method == "POST" and not completes and nth == 2:
+            completes.append(key)
+            s3.lock.release()
+            sync(msb, "b")
+            s3.lock.acquire()
+
+    s3.faults.append(fault)
+    sync(msb, "a")
+    assert completes == ["pre/f"]
+    sync(msb, "b", "a")
+    assert texts(a) == texts(b) == {"f": b"from b", "f.conflict": large} and not s3.uploads
+    assert s3.keys("pre/.msb/", ours=True) == ["pre/.msb/manifest.json"]
+
+
+def test_what_a_dead_host_has_begun_is_removed_later(msb, s3, two):  # noqa: F811
+    a, b = two
+    (a / "old").write_text("1")
+    sync(msb, "a", "b")
+    (a / "old").write_text("2")
+    (a / "x").write_text("never whole")
+    (a / "y").write_text("never whole")
+    dies(msb, s3, "a", "PUT", "pre/y")
+    (b / "mine").write_text("b")
+    (b / "x").write_text("another one")  # whose name is taken for now, and still counts
+    sync(msb, "b")
+    assert texts(b) == {"old": b"1", "mine": b"b", "x": b"another one"} and s3.objects["pre/x"].data == b"another one"
+    s3.ahead = 2 * 86400
+    sync(msb, "b")
+    assert s3.keys("pre/", ours=True) == ["pre/.msb/manifest.json", "pre/mine", "pre/old", "pre/x"]
+    assert b'"pending":[]' in s3.objects["pre/.msb/manifest.json"].data
+    sync(msb, "a", "b")
+    assert tree(a) == tree(b) and set(texts(a)) == {"old", "mine", "x", "x.conflict", "y"}
+
+
+def test_what_no_push_adds_any_more_never_counts(msb, s3, two):  # noqa: F811
+    """A push is killed, and so is the one that cleans up after it: between its manifest and the removal."""
+    a, b = two
+    (a / "f").write_text("1")
+    sync(msb, "a", "b")
+    (a / "x").write_text("2")
+    (a / "z").write_text("2")
+    dies(msb, s3, "a", "PUT", "pre/z")
+    assert "pre/x" in s3.objects
+    (a / "x").unlink()
+    dies(msb, s3, "a", "DELETE", "pre/x")
+    sync(msb, "b")
+    assert texts(b) == {"f": b"1", "z": b"2"}
+    sync(msb, "a", "b")
+    assert tree(a) == tree(b) and s3.keys("pre/", ours=True) == ["pre/.msb/manifest.json", "pre/f", "pre/z"]
