@@ -54,6 +54,19 @@ bool numbers_repeat(const struct fuse_server *s, dev_t dev)
     return d && d->repeats;
 }
 
+bool may_have_xattrs(const struct fuse_server *s, dev_t dev)
+{
+    const struct device *d = device_find(s, dev);
+    return !d || !d->no_xattrs;
+}
+
+void has_no_xattrs(struct fuse_server *s, dev_t dev)
+{
+    const struct device *d = device_find(s, dev);
+    if (d)
+        s->device[d - s->device].no_xattrs = true;
+}
+
 void identity_forget(struct fuse_server *s)
 {
     memset(s->device, 0, sizeof(s->device));

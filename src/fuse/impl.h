@@ -62,13 +62,18 @@ int stat_at(struct fuse_server *s, int dir, const char *name, struct stat *st);
 /* Whether the host gives different objects on that device the same number; also false if nothing on
  * the device was examined recently. */
 bool numbers_repeat(const struct fuse_server *s, dev_t dev);
+/* Whether files on that device may have extended attributes of users: the host has not refused one
+ * since the device was last examined. */
+bool may_have_xattrs(const struct fuse_server *s, dev_t dev);
+/* The host has refused one. */
+void has_no_xattrs(struct fuse_server *s, dev_t dev);
 /* Forgets devices: file systems may be unmounted and their device numbers reused. */
 void identity_forget(struct fuse_server *s);
 
 /* What is known about a file system. */
 struct device {
     dev_t dev;
-    bool known, repeats;
+    bool known, repeats, no_xattrs;
 };
 enum { DEVICES_MAX = 16 };
 
@@ -242,7 +247,6 @@ struct fuse_server {
     struct fuse_options opt;
     char *file_name;
     uint32_t host_uid, host_gid;
-    bool xattrs;        /* until the host refuses one */
     bool no_getxattrat; /* the host does not have that call */
     bool ready;         /* INIT was done */
     bool writeback;     /* negotiated */

@@ -181,9 +181,9 @@ static void attr_remove(int fd, const char *name)
     (void)(name ? lremovexattr(path, ATTRIBUTE) : removexattr(path, ATTRIBUTE));
 }
 
-static bool can_have_attribute(const struct stat *st)
+static bool can_have_attribute(const struct fuse_server *s, const struct stat *st)
 {
-    return S_ISREG(st->st_mode) || S_ISDIR(st->st_mode);
+    return (S_ISREG(st->st_mode) || S_ISDIR(st->st_mode)) && may_have_xattrs(s, st->st_dev);
 }
 
 static bool load_override(struct fuse_server *s, int fd, const char *name, const struct stat *st,
@@ -197,11 +197,11 @@ static bool load_override(struct fuse_server *s, int fd, const char *name, const
             return true;
         }
     }
-    if (s->opt.real_owners || !s->xattrs || !can_have_attribute(st))
+    if (s->opt.real_owners || !can_have_attribute(s, st))
         return false;
     ssize_t n = attr_get(s, fd, name, S_ISDIR(st->st_mode), text, sizeof(text) - 1);
     if (n < 0 && errno == EOPNOTSUPP)
-        s->xattrs = false;
+        has_no_xattrs(s, st->st_dev);
     if (n <= 0)
         return false;
     text[n] = '\0';
@@ -343,7 +343,7 @@ static int store_override(struct fuse_server *s, int fd, const char *name, const
     if (s->opt.real_owners)
         return store_real(fd, name, st, want);
     int n = snprintf(text, sizeof(text), "%u:%u:%o", want->uid, want->gid, want->mode);
-    if (s->xattrs && can_have_attribute(st) && attr_put(fd, name, text, (size_t)n) == 0) {
+    if (can_have_attribute(s, st) && attr_put(fd, name, text, (size_t)n) == 0) {
         owner_forget(s, st);
         return 0;
     }
@@ -360,7 +360,7 @@ int owner_store(struct fuse_server *s, int fd, const char *name, const struct st
     bool have = load_override(s, fd, name, st, &now);
     if (owner_same(want, &base)) {
         owner_forget(s, st);
-        if (have && can_have_attribute(st) && s->xattrs)
+        if (have && can_have_attribute(s, st))
             attr_remove(fd, name);
         return 0;
     }

@@ -278,7 +278,6 @@ static void set_defaults(struct fuse_server *s, const struct fuse_options *o)
     s->root_fd = o->root_fd;
     s->host_uid = geteuid();
     s->host_gid = getegid();
-    s->xattrs = true;
     s->later_sock = s->change_sock = s->ahead.fd = -1;
     s->entry_ns = o->cache == FUSE_CACHE_AUTO     ? AUTO_NS
                   : o->cache == FUSE_CACHE_ALWAYS ? ALWAYS_NS

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "fuse/impl.h"
@@ -31,7 +32,7 @@ struct below {
     char dir[64];         /* what is behind the mount m in its root */
     int dir_fd, m_fd;
     int dev; /* /dev/fuse */
-    bool no_export;
+    bool no_export, no_xattrs;
     struct fuse_server *s;
     pthread_t thread;
     atomic_bool stop;
@@ -76,6 +77,16 @@ static size_t room_for(uint32_t op)
                                                  : (size_t)REQUEST_MAX;
 }
 
+/* Answers what this server of files does not support. Returns the reply's length; 0: it does. */
+static ssize_t refuse(const struct below *b, const struct fuse_in_header *h, uint8_t *reply)
+{
+    if (!b->no_xattrs || h->opcode != FUSE_GETXATTR)
+        return 0;
+    struct fuse_out_header out = {.len = sizeof(out), .error = -ENOSYS, .unique = h->unique};
+    memcpy(reply, &out, sizeof(out));
+    return sizeof(out);
+}
+
 static void *serve_below(void *arg)
 {
     struct below *b = arg;
@@ -89,7 +100,9 @@ static void *serve_below(void *arg)
         memcpy(&h, request, sizeof(h));
         struct iovec out = {request, (size_t)n}, in = {reply, room_for(h.opcode)};
         struct fuse_request q = {&out, 1, out.iov_len, &in, 1, in.iov_len};
-        ssize_t r = fuse_serve(b->s, &q);
+        ssize_t r = refuse(b, &h, reply);
+        if (r == 0)
+            r = fuse_serve(b->s, &q);
         if (r > (ssize_t)sizeof(struct fuse_out_header))
             change(b, &h, reply + sizeof(struct fuse_out_header));
         if (r > 0)
@@ -301,6 +314,36 @@ static void test_numbers_in_listings_of_other_file_systems(void **state)
     below_fini(&b, true);
 }
 
+/* --- what a mount does not have -------------------------------------------------------------- */
+
+#define ATTRIBUTE "user.msb.override_stat"
+
+/* That a mount has no attributes says nothing about the file system around it. */
+static void test_owners_around_a_mount_without_attributes(void **state)
+{
+    struct below b = {.no_xattrs = true};
+    struct fuse_setattr_in in = {.valid = FATTR_UID, .uid = 1001};
+    struct fuse_attr attr;
+    char text[40] = "";
+    need_mount(&b, NULL);
+    client_put(&b.c, "set", "");
+    client_put(&b.c, "was", "");
+    AUTO_CLOSE int set = openat(b.c.dir_fd, "set", O_RDONLY | O_CLOEXEC);
+    AUTO_CLOSE int was = openat(b.c.dir_fd, "was", O_RDONLY | O_CLOEXEC);
+    if (fsetxattr(was, ATTRIBUTE, "1000:1000:600", 13, 0) < 0) {
+        below_fini(&b, true);
+        skip();
+    }
+    uint64_t a = found(&b, found(&b, ROOT, "m").nodeid, "a").nodeid;
+    assert_int_equal(client_setattr(&b.c, a, &in, &attr), 0);
+    assert_int_equal(attr.uid, 1001);
+    assert_int_equal(found(&b, ROOT, "was").attr.uid, 1000);
+    assert_int_equal(client_setattr(&b.c, found(&b, ROOT, "set").nodeid, &in, &attr), 0);
+    assert_true(fgetxattr(set, ATTRIBUTE, text, sizeof(text) - 1) > 0);
+    assert_memory_equal(text, "1001:", 5);
+    below_fini(&b, true);
+}
+
 /* --- the host at work at the same time ------------------------------------------------------- */
 
 static void *exchange(void *arg)
@@ -354,6 +397,7 @@ int main(void)
         cmocka_unit_test(test_files_without_handles_to_open_by),
         cmocka_unit_test(test_numbers_in_listings),
         cmocka_unit_test(test_numbers_in_listings_of_other_file_systems),
+        cmocka_unit_test(test_owners_around_a_mount_without_attributes),
         cmocka_unit_test(test_numbers_belong_to_attributes),
     };
     return cmocka_run_group_tests_name("fuse_below", tests, leave_namespace, NULL);

@@ -9,13 +9,13 @@
 
 enum { MOST = 65536, FUSE_DEVICE = 7777, OTHER_DEVICE = 8888 };
 
-/* A server on a file system without attributes, to which both devices are known. */
+/* A server to which both devices are known, and that they have no attributes. */
 static void init(struct fuse_client *c)
 {
     client_init(c, &(struct fuse_options){.uid = 1, .gid = 1});
-    c->s->xattrs = false;
-    c->s->device[0] = (struct device){.dev = FUSE_DEVICE, .known = true, .repeats = true};
-    c->s->device[1] = (struct device){.dev = OTHER_DEVICE, .known = true};
+    c->s->device[0] =
+        (struct device){.dev = FUSE_DEVICE, .known = true, .repeats = true, .no_xattrs = true};
+    c->s->device[1] = (struct device){.dev = OTHER_DEVICE, .known = true, .no_xattrs = true};
 }
 
 static struct stat file(dev_t dev, ino_t ino)
