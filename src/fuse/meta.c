@@ -396,6 +396,8 @@ int op_statfs(struct fuse_server *s, struct call *c)
         return fd;
     if (fstatfs(fd, &f) < 0)
         return -errno;
+    /* Other FUSE servers may say 0, and the kernel does for mounts that are not for this user. */
+    uint32_t block = (uint32_t)(f.f_frsize ? f.f_frsize : f.f_bsize);
     out->st = (struct fuse_kstatfs){
         .blocks = f.f_blocks,
         .bfree = f.f_bfree,
@@ -404,7 +406,7 @@ int op_statfs(struct fuse_server *s, struct call *c)
         .ffree = f.f_ffree,
         .bsize = (uint32_t)f.f_bsize,
         .namelen = NAME_MAX,
-        .frsize = (uint32_t)(f.f_frsize ? f.f_frsize : f.f_bsize),
+        .frsize = block ? block : 4096,
     };
     if (s->opt.quota) {
         uint64_t left = s->opt.quota > s->used ? s->opt.quota - s->used : 0;

@@ -32,7 +32,7 @@ struct below {
     char dir[64];         /* what is behind the mount m in its root */
     int dir_fd, m_fd;
     int dev; /* /dev/fuse */
-    bool no_export, no_xattrs;
+    bool no_export, no_xattrs, no_statfs;
     struct fuse_server *s;
     pthread_t thread;
     atomic_bool stop;
@@ -61,6 +61,10 @@ static void change(const struct below *b, const struct fuse_in_header *h, uint8_
     case FUSE_LINK:
     case FUSE_CREATE:
         change_attr(&((struct fuse_entry_out *)(void *)body)->attr);
+        break;
+    case FUSE_STATFS:
+        if (b->no_statfs)
+            memset(body, 0, sizeof(struct fuse_statfs_out));
         break;
     default:
         break;
@@ -344,6 +348,23 @@ static void test_owners_around_a_mount_without_attributes(void **state)
     below_fini(&b, true);
 }
 
+/* Some servers answer this request with zeros. */
+static void test_a_quota_on_a_mount_of_unknown_size(void **state)
+{
+    struct below b = {.no_statfs = true};
+    struct fuse_options o = {.quota = 1 << 20};
+    struct fuse_statfs_out st;
+    need_mount(&b, NULL);
+    o.root_fd = fcntl(b.m_fd, F_DUPFD_CLOEXEC, 0);
+    fuse_free(b.c.s);
+    assert_int_equal(fuse_new(&b.c.s, &o), 0);
+    client_hello(&b.c);
+    assert_int_equal(client_call(&b.c, FUSE_STATFS, ROOT, NULL, 0, NULL, 0), 0);
+    memcpy(&st, b.c.rep, sizeof(st));
+    assert_int_equal(st.st.blocks * st.st.frsize, 1 << 20);
+    below_fini(&b, true);
+}
+
 /* --- the host at work at the same time ------------------------------------------------------- */
 
 static void *exchange(void *arg)
@@ -398,6 +419,7 @@ int main(void)
         cmocka_unit_test(test_numbers_in_listings),
         cmocka_unit_test(test_numbers_in_listings_of_other_file_systems),
         cmocka_unit_test(test_owners_around_a_mount_without_attributes),
+        cmocka_unit_test(test_a_quota_on_a_mount_of_unknown_size),
         cmocka_unit_test(test_numbers_belong_to_attributes),
     };
     return cmocka_run_group_tests_name("fuse_below", tests, leave_namespace, NULL);
