@@ -112,7 +112,8 @@ bool later_in_parts(const struct fuse_server *s, const struct inode *i, const ch
     struct stat st;
     char id[LATER_SIZE];
     return s->opt.later && !i->here && later_know_boot() && stat(path, &st) == 0 &&
-           st.st_size >= LATER_LARGE && getxattr(path, LATER_XATTR, id, sizeof(id)) >= 0;
+           st.st_size >= LATER_LARGE && (uint64_t)st.st_size <= LATER_PARTED_MAX &&
+           getxattr(path, LATER_XATTR, id, sizeof(id)) >= 0;
 }
 
 bool later_is_whole(const struct fuse_server *s, struct handle *h)

@@ -211,8 +211,9 @@ static int fetch(struct s3_work *w, int fd, const struct s3_entry *of, struct ru
                  const uint8_t parts[LATER_PARTS_SIZE], s3_part_fn told, void *ctx, struct err *e)
 {
     uint32_t all = later_count(of->size), end = run->next + 1;
-    if (run->next > all || all / 8 >= LATER_PARTS_SIZE)
-        return -EINVAL;
+    if (run->next > all || of->size > LATER_PARTED_MAX)
+        return err_set(e, EINVAL, "part %u of '%s' cannot be fetched: it has %llu bytes", run->next,
+                       of->path, (unsigned long long)of->size);
     if (parts[0] & WRONG)
         return refuse(of, e);
     while (end < run->end && end <= all && !later_has_part(parts, end))
@@ -239,8 +240,8 @@ int s3_part_fill(struct s3_work *w, int fd, const struct later_request *q, s3_kn
     struct stat st;
     if (fstat(fd, &st) < 0)
         return err_sys(e, errno, "cannot look at a file of the workspace");
-    if (q->part > LATER_PARTS_SIZE * 8)
-        return -EINVAL;
+    if (q->part > later_count(LATER_PARTED_MAX))
+        return err_set(e, EINVAL, "no file of the workspace has a part %u", q->part);
     struct run *run = begin(&st, q->part, q->part + MIN(q->count, (uint32_t)LATER_RUN_MAX));
     if (!run)
         return -EAGAIN;

@@ -26,6 +26,8 @@ enum {
     LATER_LARGE = 32 << 20,
     LATER_PARTS_SIZE = 1024
 };
+/* The largest file that has a bit for each of its parts; larger ones are fetched whole. */
+#define LATER_PARTED_MAX ((LATER_PARTS_SIZE * 8ULL - 1) * LATER_PART)
 /* Determines the current boot, before a jail closes. False: unknown, so files are fetched whole. */
 bool later_know_boot(void);
 /* The parts that are present in the file at `path`; all 0 if unknown. */

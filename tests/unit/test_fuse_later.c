@@ -342,6 +342,34 @@ static void test_parts_come_as_they_are_read(void **state)
     box_fini(&b);
 }
 
+/* One that has more parts than are kept track of. */
+static void test_the_largest_files_come_whole(void **state)
+{
+    const off_t most = (off_t)8191 << 20;
+    struct box b;
+    struct later_request q;
+    uint64_t fh;
+    box_init(&b);
+    if (!later_know_boot())
+        skip();
+    uint64_t node = put_later(&b, "f");
+    assert_int_equal(fchmodat(b.c.dir_fd, "f", 0644, 0), 0);
+    AUTO_CLOSE int fd = openat(b.c.dir_fd, "f", O_RDWR | O_CLOEXEC);
+    assert_int_equal(ftruncate(fd, most), 0);
+    assert_int_equal(client_open(&b.c, node, O_RDONLY, &fh), 0);
+    assert_int_equal(client_read(&b.c, node, fh, (uint64_t)most - 5, 5), -EINPROGRESS);
+    AUTO_CLOSE int last = asked(&b, &q);
+    assert_true(last >= 0);
+    assert_int_equal(q.part, 8191);
+    assert_int_equal(client_release(&b.c, node, fh), 0);
+    assert_int_equal(ftruncate(fd, most + 1), 0);
+    assert_int_equal(client_open(&b.c, node, O_RDONLY, &fh), -EINPROGRESS);
+    AUTO_CLOSE int whole = asked(&b, &q);
+    assert_true(whole >= 0);
+    assert_true(q.part == 0 && !q.empty);
+    box_fini(&b);
+}
+
 /* --- fsync that waits for a sync -------------------------------------------------------------- */
 
 static int fsync_as(struct box *b, uint64_t unique, uint64_t node, uint64_t fh)
@@ -503,6 +531,7 @@ int main(void)
         cmocka_unit_test(test_truncation_needs_no_content),
         cmocka_unit_test(test_what_waits_is_bounded_and_marks_are_ours),
         cmocka_unit_test(test_parts_come_as_they_are_read),
+        cmocka_unit_test(test_the_largest_files_come_whole),
         cmocka_unit_test(test_marks_of_what_is_write_protected),
         cmocka_unit_test(test_an_fsync_waits_for_a_sync_that_begins_after_it),
         cmocka_unit_test(test_an_fsync_finds_room_behind_many_changes),
