@@ -50,10 +50,16 @@ static int open_inode(struct fuse_server *s, struct inode *i, uint32_t flags)
     int r = parts ? 0 : later_bring(s, i, path, flags & O_TRUNC);
     if (r < 0)
         return r;
+    /* A quota needs to know how much is freed. */
+    uint64_t before = flags & O_TRUNC ? quota_before(s, base) : 0;
     int fd = open(path, host_flags(s, flags));
     if (fd < 0 && errno == EACCES && s->writeback && (flags & O_ACCMODE) == O_WRONLY)
         fd = open(path, (host_flags(s, flags) & ~O_ACCMODE) | O_WRONLY);
-    return fd < 0 ? -errno : fd;
+    if (fd < 0)
+        return -errno;
+    if (flags & O_TRUNC)
+        quota_after(s, fd, before);
+    return fd;
 }
 
 /* st: the open file's, NULL if not known. */
@@ -85,20 +91,9 @@ int op_open(struct fuse_server *s, struct call *c)
         return -EROFS;
     if (s->handles_used >= s->opt.files_max)
         return -EMFILE;
-    AUTO_CLOSE int fd = -1;
-    if (s->opt.quota && in->flags & O_TRUNC) { /* in two steps, to see how much is freed */
-        fd = open_inode(s, c->inode, in->flags & ~(uint32_t)O_TRUNC);
-        if (fd < 0)
-            return fd;
-        uint64_t before = quota_before(s, fd);
-        if (ftruncate(fd, 0) < 0)
-            return -errno;
-        quota_after(s, fd, before);
-    } else {
-        fd = open_inode(s, c->inode, in->flags);
-        if (fd < 0)
-            return fd;
-    }
+    AUTO_CLOSE int fd = open_inode(s, c->inode, in->flags);
+    if (fd < 0)
+        return fd;
     if (in->open_flags & FUSE_OPEN_KILL_SUIDGID && stat_fd(s, fd, &st) == 0)
         (void)kill_set_id(s, fd, &st);
     return new_file(s, c->inode, steal_fd(&fd), NULL, in->flags, out);

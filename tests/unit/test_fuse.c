@@ -528,6 +528,40 @@ static void test_quota(void **state)
     client_fini(&c);
 }
 
+static uint64_t bytes_left(struct fuse_client *c)
+{
+    struct fuse_statfs_out st;
+    assert_int_equal(client_call(c, FUSE_STATFS, ROOT, NULL, 0, NULL, 0), 0);
+    memcpy(&st, c->rep, sizeof(st));
+    return st.st.bavail * st.st.frsize;
+}
+
+/* However a file is emptied, its room is free again. */
+static void test_quota_and_truncation(void **state)
+{
+    static const char data[1 << 20] = {1};
+    struct fuse_client c;
+    struct fuse_attr a;
+    uint64_t node, fh;
+    client_init(&c, &(struct fuse_options){.quota = 8 << 20});
+    assert_int_equal(client_create(&c, ROOT, "f", O_RDWR, 0600, &node, &fh), 0);
+    uint64_t empty = bytes_left(&c);
+    for (int i = 0; i < 3; i++) {
+        uint64_t other, same;
+        assert_int_equal(client_write(&c, node, fh, 0, data, sizeof(data)), sizeof(data));
+        assert_true(bytes_left(&c) < empty);
+        if (i < 2)
+            assert_int_equal(client_open(&c, node, (i ? O_RDWR : O_RDONLY) | O_TRUNC, &other), 0);
+        else
+            assert_int_equal(client_create(&c, ROOT, "f", O_WRONLY | O_TRUNC, 0600, &same, &other),
+                             0);
+        assert_int_equal(client_getattr(&c, node, &a), 0);
+        assert_int_equal(a.size, 0);
+        assert_true(bytes_left(&c) == empty);
+    }
+    client_fini(&c);
+}
+
 /* What is there at the start counts, however deep a guest has put it. */
 static void test_quota_reaches_everything(void **state)
 {
@@ -714,6 +748,7 @@ int main(void)
         cmocka_unit_test(test_descriptors_are_found_again),
         cmocka_unit_test(test_the_host_may_turn_directories_around),
         cmocka_unit_test(test_quota),
+        cmocka_unit_test(test_quota_and_truncation),
         cmocka_unit_test(test_quota_reaches_everything),
         cmocka_unit_test(test_caches),
         cmocka_unit_test(test_several_trees),

@@ -198,13 +198,14 @@ static void test_failures_are_the_guests(void **state)
     client_fini(&b.c);
 }
 
-static void test_truncation_needs_no_content(void **state)
+static void expect_truncation_without_content(uint64_t quota)
 {
     struct box b;
     struct later_request q;
     struct fuse_attr attr;
     uint64_t fh, node2;
     box_init(&b);
+    b.c.s->opt.quota = quota;
     uint64_t node = put_later(&b, "f");
     assert_int_equal(client_open(&b.c, node, O_WRONLY | O_TRUNC, &fh), -EINPROGRESS);
     (void)close(asked(&b, &q));
@@ -222,6 +223,12 @@ static void test_truncation_needs_no_content(void **state)
     assert_int_equal(client_getattr(&b.c, node, &attr), 0);
     assert_int_equal(attr.size, 5);
     box_fini(&b);
+}
+
+static void test_truncation_needs_no_content(void **state)
+{
+    expect_truncation_without_content(0);
+    expect_truncation_without_content(1 << 20);
 }
 
 static void test_what_waits_is_bounded_and_marks_are_ours(void **state)
