@@ -650,6 +650,26 @@ static void test_two_looks(void **state)
     assert_int_equal(remove_tree_at(AT_FDCWD, root), 0);
 }
 
+/* However long the walks before it took. */
+static void test_each_walk_has_its_time(void **state)
+{
+    char root[] = "/tmp/msb-s3-XXXXXX";
+    struct err e = {0};
+    AUTO_IGNORE struct ignore rules = {0};
+    AUTO_S3_TREE struct s3_tree t = {0};
+    const struct s3_scan how = {.ignore = &rules, .warn = ignore_warning};
+    assert_non_null(mkdtemp(root));
+    AUTO_CLOSE int at = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    put_thing(at, "a.o", false, "");
+    put_thing(at, "a.c", false, "");
+    assert_int_equal(ignore_parse("*.o\n", 4, &rules), 0);
+    rules.steps = UINT64_MAX / 2;
+    assert_true(ignore_is_spent(&rules));
+    assert_int_equal(s3_tree_walk(at, &how, &t, &e), 0);
+    assert_int_equal(t.n, 1);
+    assert_int_equal(remove_tree_at(AT_FDCWD, root), 0);
+}
+
 static void make_large(int dir, const char *name)
 {
     AUTO_CLOSE int fd = openat(dir, name, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -771,6 +791,7 @@ int main(void)
         cmocka_unit_test(test_decisions),
         cmocka_unit_test(test_young_things),
         cmocka_unit_test(test_two_looks),
+        cmocka_unit_test(test_each_walk_has_its_time),
         cmocka_unit_test(test_what_is_left_out),
         cmocka_unit_test(test_mounts),
     };
