@@ -181,6 +181,8 @@ int later_bring_part(struct fuse_server *s, struct handle *h, uint64_t off, uint
         return 0;
     if (stat_fd(s, h->fd, &st) < 0)
         return -errno;
+    if (off >= (uint64_t)st.st_size) /* its part may have no number */
+        return 0;
     later_parts_of(h->fd, parts);
     path_of(path, h->fd, NULL);
     uint64_t end = MIN(off + len, (uint64_t)st.st_size);

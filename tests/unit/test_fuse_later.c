@@ -349,6 +349,25 @@ static void test_parts_come_as_they_are_read(void **state)
     box_fini(&b);
 }
 
+static void test_no_part_is_behind_the_end(void **state)
+{
+    struct box b;
+    struct later_request q;
+    uint64_t fh;
+    box_init(&b);
+    if (!later_know_boot())
+        skip();
+    uint64_t node = put_later(&b, "f");
+    assert_int_equal(fchmodat(b.c.dir_fd, "f", 0644, 0), 0);
+    AUTO_CLOSE int fd = openat(b.c.dir_fd, "f", O_RDWR | O_CLOEXEC);
+    assert_int_equal(ftruncate(fd, LATER_LARGE), 0);
+    assert_int_equal(client_open(&b.c, node, O_RDONLY, &fh), 0);
+    for (unsigned shift = 25; shift < 63; shift++)
+        assert_int_equal(client_read(&b.c, node, fh, 1ULL << shift, 5), 0);
+    assert_int_equal(asked(&b, &q), -1);
+    box_fini(&b);
+}
+
 /* One that has more parts than are kept track of. */
 static void test_the_largest_files_come_whole(void **state)
 {
@@ -538,6 +557,7 @@ int main(void)
         cmocka_unit_test(test_truncation_needs_no_content),
         cmocka_unit_test(test_what_waits_is_bounded_and_marks_are_ours),
         cmocka_unit_test(test_parts_come_as_they_are_read),
+        cmocka_unit_test(test_no_part_is_behind_the_end),
         cmocka_unit_test(test_the_largest_files_come_whole),
         cmocka_unit_test(test_marks_of_what_is_write_protected),
         cmocka_unit_test(test_an_fsync_waits_for_a_sync_that_begins_after_it),
