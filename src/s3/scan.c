@@ -71,11 +71,11 @@ static int read_link(struct scan *s, int at, const char *name, struct s3_entry *
     return 0;
 }
 
-static int add(struct scan *s, const struct s3_entry *a)
+static int add(struct scan *s, const char *path, const struct s3_entry *a)
 {
     if (s->to->n >= S3_ENTRIES_MAX)
         return err_set(s->e, E2BIG, "the workspace has more than %d files", S3_ENTRIES_MAX);
-    return s3_tree_add(s->to, s->path, a) ? 0 : err_oom(s->e);
+    return s3_tree_add(s->to, path, a) ? 0 : err_oom(s->e);
 }
 
 /* --- directories whose entries are still to be made -------------------------------------------- */
@@ -84,16 +84,16 @@ static int add(struct scan *s, const struct s3_entry *a)
 static int add_unlisted(struct scan *s, size_t len)
 {
     const struct s3_tree *base = s->how.base;
-    for (size_t i = s3_tree_below(base, s->path); i < base->n; i++) {
+    int r = 0;
+    for (size_t i = s3_tree_below(base, s->path); r == 0 && i < base->n; i++) {
         struct s3_entry a = base->v[i];
         if (len && (strncmp(a.path, s->path, len) != 0 || a.path[len] != '/'))
             break;
         a.ino = 0;
         a.staged = NULL;
-        if (s->to->n >= S3_ENTRIES_MAX || !s3_tree_add(s->to, a.path, &a))
-            return err_oom(s->e);
+        r = add(s, a.path, &a);
     }
-    return 0;
+    return r;
 }
 
 /* 1: the directory is to be read. */
@@ -144,7 +144,7 @@ static int visit(struct scan *s, int at, const char *name, size_t len, unsigned 
     const struct s3_entry *was = s->how.base ? s3_tree_find(s->how.base, s->path) : NULL;
     int r = 0;
     if (S_ISDIR(st.st_mode)) {
-        r = add(s, &a);
+        r = add(s, s->path, &a);
         return r < 0 ? r : scan_dir(s, at, name, len, depth + 1);
     }
     if (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode)) {
@@ -166,7 +166,7 @@ static int visit(struct scan *s, int at, const char *name, size_t len, unsigned 
         a.mode = 0777;
     if (r == 1)
         lose(&s->how);
-    return r < 0 ? r : r == 1 ? 0 : add(s, &a);
+    return r < 0 ? r : r == 1 ? 0 : add(s, s->path, &a);
 }
 
 static int scan_dir(struct scan *s, int at, const char *name, size_t len, unsigned depth)

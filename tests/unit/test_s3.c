@@ -731,6 +731,38 @@ static void test_what_is_left_out(void **state)
     assert_int_equal(remove_tree_at(AT_FDCWD, root), 0);
 }
 
+/* Entries that are still to be made count like others. */
+static void test_too_many_entries(void **state)
+{
+    char root[] = "/tmp/msb-s3-XXXXXX", path[16];
+    struct err e = {0};
+    struct ignore rules = {0};
+    AUTO_S3_TREE struct s3_tree base = {0}, t = {0}, more = {0};
+    const struct s3_scan how = {
+        .base = &base, .ignore = &rules, .warn = ignore_warning, .fill = leave_out};
+    assert_non_null(mkdtemp(root));
+    AUTO_CLOSE int at = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(mkdirat(at, "d", 0700) == 0 && mkdirat(at, "d/e", 0700) == 0);
+    AUTO_CLOSE int dir = dir_open_at(at, "d/e");
+    if (later_mark(dir, LATER_XATTR, "0123456789abcdef", LATER_SIZE - 1) < 0) {
+        assert_int_equal(remove_tree_at(AT_FDCWD, root), 0);
+        skip();
+    }
+    struct s3_entry *d = s3_tree_add(&base, "d/e", &(struct s3_entry){.kind = S3_KIND_DIR});
+    assert_non_null(d);
+    memcpy(d->later, "0123456789abcdef", LATER_SIZE);
+    for (unsigned i = 2; i < S3_ENTRIES_MAX; i++) {
+        (void)snprintf(path, sizeof(path), "d/e/%06u", i);
+        assert_non_null(s3_tree_add(&base, path, &(struct s3_entry){.mode = 0600}));
+    }
+    assert_int_equal(s3_tree_walk(at, &how, &t, &e), 0);
+    assert_int_equal(t.n, S3_ENTRIES_MAX);
+    assert_non_null(s3_tree_add(&base, "d/e/new", &(struct s3_entry){.mode = 0600}));
+    assert_int_equal(s3_tree_walk(at, &how, &more, &e), -E2BIG);
+    assert_non_null(strstr(e.msg, "200000 files"));
+    assert_int_equal(remove_tree_at(AT_FDCWD, root), 0);
+}
+
 /* In a child with its own mount namespace: a mount below data/ hides what is known to be there, and
  * is not part of a workspace. */
 static void expect_mount_refused(const char *from, const char *to)
@@ -793,6 +825,7 @@ int main(void)
         cmocka_unit_test(test_two_looks),
         cmocka_unit_test(test_each_walk_has_its_time),
         cmocka_unit_test(test_what_is_left_out),
+        cmocka_unit_test(test_too_many_entries),
         cmocka_unit_test(test_mounts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
