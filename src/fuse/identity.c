@@ -3,8 +3,8 @@
  * one file. There, the host kernel's own id for the object serves as its number, which is stable as
  * long as we have a descriptor of it.
  *
- * A share may contain several file systems. Their kind is determined once, and remembered for a
- * few. */
+ * A share may contain several file systems. Their kind is remembered for a few, until the host may
+ * have given their device number to another one. */
 #include "fuse/impl.h"
 
 #include "util/cleanup.h"
@@ -14,9 +14,11 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <string.h>
+#include <sys/sysmacros.h>
 #include <sys/vfs.h>
+#include <time.h>
 
-/* #syscalls:fs openat fstat newfstatat fstatfs name_to_handle_at close */
+/* #syscalls:fs openat fstat newfstatat fstatfs name_to_handle_at close clock_gettime */
 
 enum { HANDLE_BYTES = 12 }; /* of fs/fuse: its number and generation */
 
@@ -33,16 +35,36 @@ static const struct device *device_find(const struct fuse_server *s, dev_t dev)
     return NULL;
 }
 
-/* The file system that fd is on. Some FUSE servers do not respond; other file systems always do. */
+/* A coarse clock is read without a system call. */
+static time_t second_now(void)
+{
+    struct timespec t;
+    return clock_gettime(CLOCK_MONOTONIC_COARSE, &t) < 0 ? 0 : t.tv_sec;
+}
+
+/* Whether it may be another file system by now: where the number is not that of a block device, the
+ * host gives it to the next one that is mounted after this one was unmounted. */
+static bool is_old(const struct device *d)
+{
+    return major(d->dev) == 0 && d->second != second_now();
+}
+
+/* The file system that fd is on. Some FUSE servers do not respond, or not soon; other file systems
+ * always do. So those on FUSE are asked once: handles are as good for whatever has that number
+ * later. */
 static const struct device *device_of(struct fuse_server *s, dev_t dev, int fd)
 {
     struct statfs f;
     const struct device *d = device_find(s, dev);
-    if (!d) {
-        bool fuse = fstatfs(fd, &f) < 0 || f.f_type == FUSE_SUPER_MAGIC;
-        s->device_next = (s->device_next + 1) % DEVICES_MAX;
-        s->device[s->device_next] = (struct device){.dev = dev, .known = true, .repeats = fuse};
-        d = &s->device[s->device_next];
+    if (!d || is_old(d)) {
+        bool fuse = d && d->repeats;
+        if (!fuse)
+            fuse = fstatfs(fd, &f) < 0 ? !d : f.f_type == FUSE_SUPER_MAGIC;
+        if (!d)
+            s->device_next = (s->device_next + 1) % DEVICES_MAX;
+        struct device *mine = &s->device[d ? d - s->device : s->device_next];
+        *mine = (struct device){.dev = dev, .known = true, .repeats = fuse, .second = second_now()};
+        d = mine;
     }
     s->device_last = (unsigned)(d - s->device);
     return d;
@@ -121,7 +143,7 @@ int stat_at(struct fuse_server *s, int dir, const char *name, struct stat *st)
         if (fstatat(dir, name, st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) < 0)
             return -errno;
         const struct device *d = device_find(s, st->st_dev);
-        if (d && !d->repeats)
+        if (d && !d->repeats && !is_old(d))
             return 0;
     }
     AUTO_CLOSE int fd = openat(dir, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);

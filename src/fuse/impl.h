@@ -74,6 +74,7 @@ void identity_forget(struct fuse_server *s);
 struct device {
     dev_t dev;
     bool known, repeats, no_xattrs;
+    time_t second; /* in which it was examined */
 };
 enum { DEVICES_MAX = 16 };
 

@@ -230,6 +230,21 @@ static void test_files_of_a_tree_that_is_a_mount(void **state)
     below_fini(&b, true);
 }
 
+/* A mount may get the device number of one that is gone, about which other things were known. */
+static void test_files_of_a_mount_with_a_used_number(void **state)
+{
+    struct below b = {0};
+    struct stat st;
+    need_mount(&b, NULL);
+    assert_int_equal(fstat(b.m_fd, &st), 0);
+    b.c.s->device[DEVICES_MAX - 1] =
+        (struct device){.dev = st.st_dev, .known = true, .no_xattrs = true};
+    uint64_t m = found(&b, ROOT, "m").nodeid;
+    assert_told_apart(&b, m);
+    assert_true(may_have_xattrs(b.c.s, st.st_dev));
+    below_fini(&b, true);
+}
+
 /* Such a server says that nothing of it can be opened by a handle. */
 static void test_files_without_handles_to_open_by(void **state)
 {
@@ -415,6 +430,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_files_of_a_mount_below_the_root),
         cmocka_unit_test(test_files_of_a_tree_that_is_a_mount),
+        cmocka_unit_test(test_files_of_a_mount_with_a_used_number),
         cmocka_unit_test(test_files_without_handles_to_open_by),
         cmocka_unit_test(test_numbers_in_listings),
         cmocka_unit_test(test_numbers_in_listings_of_other_file_systems),
