@@ -45,12 +45,13 @@ static const struct s3_entry *take(struct cursor *c, const char *path)
 }
 
 int s3_plan_make(const struct s3_tree *base, const struct s3_tree *local,
-                 const struct s3_tree *remote, struct ignore *ignore, struct s3_plan *ret)
+                 const struct s3_tree *remote, struct ignore *ignore, struct s3_plan *ret,
+                 struct err *e)
 {
     struct cursor b = {.t = base}, l = {.t = local}, r = {.t = remote};
     struct s3_plan p = {.v = calloc(base->n + local->n + remote->n + 1, sizeof(*p.v))};
     if (!p.v)
-        return -ENOMEM;
+        return err_oom(e);
     for (const char *path; (path = first(first(peek(&b), peek(&l)), peek(&r)));) {
         struct s3_step *s = &p.v[p.n++];
         *s = (struct s3_step){.path = path,
@@ -73,8 +74,12 @@ int s3_plan_make(const struct s3_tree *base, const struct s3_tree *local,
             }
         }
     }
-    *ret = p;
-    return 0;
+    int x = ignore_check(ignore, e);
+    if (x < 0)
+        free(p.v);
+    else
+        *ret = p;
+    return x;
 }
 
 int s3_plan_results(const struct s3_plan *p, struct s3_tree *to)

@@ -32,7 +32,8 @@ struct s3_plan {
 };
 
 int s3_plan_make(const struct s3_tree *base, const struct s3_tree *local,
-                 const struct s3_tree *remote, struct ignore *ignore, struct s3_plan *ret);
+                 const struct s3_tree *remote, struct ignore *ignore, struct s3_plan *ret,
+                 struct err *e);
 /* Adds what both sides have afterwards, except what is ignored locally; sorted. */
 int s3_plan_results(const struct s3_plan *p, struct s3_tree *to);
 void s3_plan_free(struct s3_plan *p);

@@ -213,10 +213,10 @@ int s3_tree_walk(int dirfd, const struct s3_scan *how, struct s3_tree *ret, stru
     if (!s)
         return err_oom(e);
     *s = (struct scan){.how = *how, .to = &t, .e = e};
-    how->ignore->steps = 0; /* the limit is one of each walk */
+    how->ignore->steps = 0; /* the limit is one of each walk, and the plan made after it */
     int r = scan_dir(s, dirfd, ".", 0, 0);
-    if (r == 0 && ignore_is_spent(how->ignore))
-        r = err_set(e, E2BIG, "matching the rules in " IGNORE_FILE " takes too long");
+    if (r == 0)
+        r = ignore_check(how->ignore, e);
     if (r < 0)
         return r;
     s3_tree_sort(&t);

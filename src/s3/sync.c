@@ -298,8 +298,8 @@ static int compare(struct s3_work *w, struct job *j, struct err *e)
         r = has_come(w, &how, &lost, e);
     if (r == 0)
         r = s3_tree_read(w->data, &how, &w->local, e);
-    if (r == 0 && s3_plan_make(&w->base, &w->local, &w->remote.tree, &w->ignore, &w->plan) < 0)
-        r = err_oom(e);
+    if (r == 0)
+        r = s3_plan_make(&w->base, &w->local, &w->remote.tree, &w->ignore, &w->plan, e);
     if (r == 0 && lost && takes_away(w))
         be_careful(w);
     w->unlisted = later_get(w->data, (char[LATER_SIZE]){0});

@@ -233,10 +233,21 @@ static bool is_ignored(struct ignore *g, const char *path, bool is_dir)
     return false;
 }
 
+static bool is_spent(const struct ignore *g)
+{
+    return g->steps > STEPS_MAX;
+}
+
+int ignore_check(const struct ignore *g, struct err *e)
+{
+    return is_spent(g) ? err_set(e, E2BIG, "matching the rules in " IGNORE_FILE " takes too long")
+                       : 0;
+}
+
 bool ignore_covers(struct ignore *g, const char *path, bool is_dir)
 {
     char above[PATH_MAX];
-    if (!g->n || ignore_is_spent(g))
+    if (!g->n || is_spent(g))
         return false;
     for (const char *p = strchr(path, '/'); p; p = strchr(p + 1, '/')) {
         size_t n = (size_t)(p - path);
@@ -248,9 +259,4 @@ bool ignore_covers(struct ignore *g, const char *path, bool is_dir)
             return true;
     }
     return is_ignored(g, path, is_dir);
-}
-
-bool ignore_is_spent(const struct ignore *g)
-{
-    return g->steps > STEPS_MAX;
 }

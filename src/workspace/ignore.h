@@ -40,5 +40,5 @@ int ignore_load(int dirfd, struct ignore *ret, struct err *e);
 /* Whether the path, or a directory above it, is ignored. Once matching has taken too long, nothing
  * is. */
 bool ignore_covers(struct ignore *g, const char *path, bool is_dir);
-/* Whether matching has taken too long. */
-bool ignore_is_spent(const struct ignore *g);
+/* -E2BIG: matching has taken too long. */
+int ignore_check(const struct ignore *g, struct err *e);
