@@ -640,7 +640,7 @@ def test_listing_labels_network_workspace(place):
             assert await sb.ports() == {80: ("10.1.2.3", 80)} and await sb.logs(tail=2) == "line 2\nline 3\n"
             await sb.set_timeout(1000)
             assert kube.store["pods"]["net"]["spec"]["activeDeadlineSeconds"] >= 1000
-            await sb.stop()
+            await sb.stop(timeout=100)
             assert kube.store["pods"]["net"]["spec"]["activeDeadlineSeconds"] >= 1000, "no deadline was needed for that"
             with pytest.raises(sdk.SandboxNotRunning):
                 await sb.exec("true")
