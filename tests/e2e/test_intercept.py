@@ -678,7 +678,7 @@ def test_an_authority_that_cannot_be_one(net_msb, box, tmp_path):
         (good, other, "is not that of the certificate"), (*leaf, "is not that of an authority"),
         (*silent, "is not that of an authority"), (*short, "pathlen:0"), (tmp_path / "old.crt", key, "has expired"),
         (good, shown, "is not yours alone"), (*locked, "no unencrypted private key"),
-        (good, tmp_path / "none", "cannot find"), (key, key, "no certificate in"), (tmp_path, key, "cannot read")):
+        (good, tmp_path / "none", "cannot find"), (key, key, "no certificate found in"), (tmp_path, key, "cannot read")):
         p = net_msb("create", "-n", "refused", "--secret", "KEY@api.example.com", *own_options(cert, secret))
         first = p.stderr.decode().splitlines()[0]
         assert p.returncode != 0 and first.startswith("error:") and sentence in first, (sentence, first)
