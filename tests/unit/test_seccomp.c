@@ -23,6 +23,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,6 +37,16 @@ struct call {
     {                             \
 #n, __NR_##n, __VA_ARGS__ \
     }
+
+/* The version that the host's kernel seems to have, for whoever asks the C library. */
+static const char *release = "7.2.0";
+
+int uname(struct utsname *u)
+{
+    *u = (struct utsname){.sysname = "Linux", .machine = "x86_64"};
+    (void)snprintf(u->release, sizeof(u->release), "%s", release);
+    return 0;
+}
 
 /* What no process of a sandbox may call, with any arguments. */
 static const struct call never[] = {
@@ -333,6 +344,31 @@ static void test_uml_shares_memory(void **state)
     assert_int_equal(WEXITSTATUS(under(SECCOMP_UML_SMP, start_copying, NULL)), 1);
     assert_int_equal(WEXITSTATUS(under(SECCOMP_UML_PTRACE, start_sharing, NULL)), 0);
     assert_int_equal(WEXITSTATUS(under(SECCOMP_UML_PTRACE, start_copying, NULL)), 0);
+}
+
+static void yield_the_cpu(const void *arg)
+{
+    if (syscall(SYS_sched_yield) == 0)
+        _exit(1);
+    _exit(errno == ENOSYS ? 0 : 2);
+}
+
+/* A kernel that yields is allowed to only where that does no harm (util/kernel.h). */
+static void test_uml_yields_on_some_hosts(void **state)
+{
+    static const struct {
+        const char *release;
+        int allowed;
+    } hosts[] = {
+        {"6.1.0-41-amd64", 0}, {"6.18.21", 0}, {"6.18.22", 1}, {"6.19.11", 0}, {"7.0.0", 1}};
+    const char *before = release;
+    for (size_t i = 0; i < ARRAY_LEN(hosts); i++) {
+        release = hosts[i].release;
+        assert_int_equal(WEXITSTATUS(under(SECCOMP_UML, yield_the_cpu, NULL)), hosts[i].allowed);
+        assert_int_equal(WEXITSTATUS(under(SECCOMP_UML_SMP, yield_the_cpu, NULL)),
+                         hosts[i].allowed);
+    }
+    release = before;
 }
 
 /* --- profiles whose verdict is the end ------------------------------------------------------- */
@@ -692,6 +728,7 @@ int main(void)
         cmocka_unit_test(test_uml_ptrace_refuses),
         cmocka_unit_test(test_uml_is_narrowed),
         cmocka_unit_test(test_uml_shares_memory),
+        cmocka_unit_test(test_uml_yields_on_some_hosts),
         cmocka_unit_test(test_monitor_ends),
         cmocka_unit_test(test_net_ends),
         cmocka_unit_test(test_net_has_sockets),
