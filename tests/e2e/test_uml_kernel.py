@@ -104,6 +104,14 @@ def test_what_a_handler_leaves_in_its_frame_is_loaded_or_refused(calls):
     ]
 
 
+def test_a_system_call_keeps_the_protection_keys(calls):
+    if " ospke " not in pathlib.Path("/proc/cpuinfo").read_text():
+        pytest.skip("this CPU has no protection keys, or the host does not use them")
+    if tuple(map(int, re.match(r"(\d+)\.(\d+)", os.uname().release).groups())) < (6, 12):
+        pytest.skip("the host needs Linux 6.12 to deliver a signal while key 0 is denied")
+    assert calls("key") == "0 calls are wrong\n"
+
+
 def test_a_debugger_steps_over_system_calls(calls):
     assert calls("steps") == "0 5 7 8 13 15 16 exit 3\n"
 
