@@ -117,6 +117,11 @@ static void finish_timeout(struct session *s)
     finish_exit(s, EXIT_TIMEOUT);
 }
 
+static void lost(struct session *s)
+{
+    finish(s, err_set(s->e, ECONNRESET, "sandbox ended while the command ran"));
+}
+
 static void violation(struct session *s, const char *what)
 {
     finish(s, err_set(s->e, EPROTO, "the sandbox broke the protocol: %s", what));
@@ -292,7 +297,7 @@ static void leave(struct session *s)
     }
     /* `run -d`: a command may be so short that its sandbox has ended before we could leave it. */
     if (!sent && !(s->req->detach && s->tx_dead)) {
-        finish(s, err_set(s->e, ECONNRESET, "sandbox ended while the command ran"));
+        lost(s);
         return;
     }
     s->res->detached = true;
@@ -567,7 +572,7 @@ static void on_socket(struct session *s)
         buf_commit(&s->rx, (size_t)n);
         drain(s);
     } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
-        finish(s, err_set(s->e, ECONNRESET, "sandbox ended while the command ran"));
+        lost(s);
     }
 }
 
@@ -666,8 +671,13 @@ static int poll_timeout(const struct session *s, bool recheck_stdin)
 
 static void turn(struct session *s)
 {
-    enum { SOCK, IN, SIG, OUT, N };
-    struct pollfd p[N] = {{.fd = -1}, {.fd = -1}, {.fd = s->sigfd, .events = POLLIN}, {.fd = -1}};
+    enum { SOCK, IN, SIG, OUT, OWNER, N };
+    int owner = s->req->owner ? s->req->owner : -1;
+    struct pollfd p[N] = {{.fd = -1},
+                          {.fd = -1},
+                          {.fd = s->sigfd, .events = POLLIN},
+                          {.fd = -1},
+                          {.fd = owner, .events = POLLIN}};
     bool wants_in = wants_stdin(s);
     bool in_background = wants_in && stdin_in_background(s);
 
@@ -690,6 +700,9 @@ static void turn(struct session *s)
         on_output_ready(s);
     if (!s->done && !s->blocked && (p[SOCK].revents & (POLLIN | POLLHUP | POLLERR)))
         on_socket(s);
+    else if (!s->done && p[OWNER].revents &&
+             !p[OUT].revents) /* nothing to read, or no room for it */
+        lost(s);
     if (!s->done && p[IN].revents)
         on_stdin(s);
     if (!s->done)

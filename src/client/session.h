@@ -47,6 +47,8 @@ struct session_request {
     /* May be NULL: called when the command runs. */
     void (*on_started)(void *ctx);
     void *started_ctx;
+    int owner; /* a descriptor that is readable once the command is to be given up, even while our
+                * output is full; 0 = none */
 };
 
 struct session_result {

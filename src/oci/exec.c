@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { EXIT_KILLED = 137 };
@@ -24,6 +25,7 @@ struct exec {
     struct oci_process process;
     json_t *groups; /* the container's, where its processes on the host are */
     int sock;       /* to the sandbox */
+    int owner;      /* pidfd of the container's process, with which the command ends */
     int report;     /* to the process that waits for it to start; -1: no longer needed */
     pid_t pid;
 };
@@ -42,6 +44,7 @@ static int run_session(struct exec *x, struct err *e)
     struct session_result res;
     x->process.req.on_started = on_started;
     x->process.req.started_ctx = x;
+    x->process.req.owner = x->owner;
     int r = session_run(x->sock, &x->process.req, &res, e);
     if (r < 0)
         return x->report >= 0 ? r : EXIT_KILLED;
@@ -56,7 +59,7 @@ static int run_session(struct exec *x, struct err *e)
 static void __attribute__((noreturn)) exec_main(struct exec *x, bool in_group)
 {
     struct err e = {0};
-    const int keep[] = {x->sock, x->report};
+    const int keep[] = {x->sock, x->owner, x->report};
     (void)setsid();
     process_default_signals();
     (void)process_close_others(3, keep, ARRAY_LEN(keep));
@@ -113,6 +116,8 @@ static int connect_to(struct exec *x, const char *id, char **filter, struct err 
         return r;
     req->filter = *filter;
     x->groups = json_incref(json_object_get(c.j, "groups"));
+    x->owner = (int)syscall(SYS_pidfd_open, c.pid, 0);
+    container_refresh(&c); /* it is the same one: the descriptor was opened before */
     if (c.status != OCI_RUNNING && c.status != OCI_CREATED)
         return err_set(e, EINVAL, "cannot exec in container '%s': it is %s", id,
                        oci_status_name(c.status));
@@ -121,7 +126,7 @@ static int connect_to(struct exec *x, const char *id, char **filter, struct err 
 
 int oci_exec(const struct oci_runtime *rt, const struct oci_exec *o, int *code, struct err *e)
 {
-    struct exec x = {.x = o, .rt = rt, .sock = -1, .report = -1};
+    struct exec x = {.x = o, .rt = rt, .sock = -1, .owner = -1, .report = -1};
     AUTO_FREE char *filter = NULL;
     int r = x.sock = connect_to(&x, o->id, &filter, e);
     if (r >= 0)
@@ -131,6 +136,7 @@ int oci_exec(const struct oci_runtime *rt, const struct oci_exec *o, int *code, 
     if (r == 0)
         r = spawn_exec(&x, code, e);
     close_fd(&x.sock);
+    close_fd(&x.owner);
     json_decref(x.groups);
     process_free(&x.process);
     return r;
