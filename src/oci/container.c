@@ -346,17 +346,31 @@ int oci_kill(const struct oci_runtime *rt, const char *id, int signal, bool all,
     return r == -ESRCH ? not_running(id, e) : r;
 }
 
+static int freeze_in_guest(const struct oci_runtime *rt, const struct oci_container *c, bool freeze,
+                           struct err *e)
+{
+    char *one[] = {(char *)(freeze ? "cgroup.freeze=1" : "cgroup.freeze=0")};
+    return json_object_get(c->j, "pod") ? pod_set(rt, c, &(struct strlist){.v = one, .n = 1}, e)
+                                        : 0;
+}
+
+/* A container is paused while its group on the host is frozen: that comes first, and goes last. */
 int oci_freeze(const struct oci_runtime *rt, const char *id, bool freeze, struct err *e)
 {
     AUTO_CONTAINER struct oci_container c = CONTAINER_NONE;
+    struct err ignored = {0};
     int r = container_open(rt, id, &c, e);
+    const json_t *groups = json_object_get(c.j, "groups");
     if (r == 0 && c.status != (freeze ? OCI_RUNNING : OCI_PAUSED))
         r = not_in(&c, freeze ? "pause" : "resume", e);
-    if (r == 0 && json_object_get(c.j, "pod")) {
-        char *one[] = {(char *)(freeze ? "cgroup.freeze=1" : "cgroup.freeze=0")};
-        r = pod_set(rt, &c, &(struct strlist){.v = one, .n = 1}, e);
-    }
-    return r < 0 ? r : group_freeze(json_object_get(c.j, "groups"), freeze, e);
+    if (r == 0 && freeze)
+        r = group_freeze(groups, true, e);
+    if (r < 0)
+        return r;
+    r = freeze_in_guest(rt, &c, freeze, e);
+    if (r < 0 && freeze)
+        (void)group_freeze(groups, false, &ignored);
+    return r < 0 || freeze ? r : group_freeze(groups, false, e);
 }
 
 int oci_update(const struct oci_runtime *rt, const char *id, const json_t *resources, struct err *e)

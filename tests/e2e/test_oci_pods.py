@@ -394,6 +394,17 @@ def test_update_and_pause(pod, tmp_path):
     pod.rt("delete", "--force", "u")
 
 
+def test_pause_without_cgroups(pod):
+    """It is refused, and the container goes on."""
+    with pod.rt.without_cgroups():
+        pod.create("unpaused", sh("sleep 1000"))
+        pod.rt("start", "unpaused")
+    assert "no cgroup that could be frozen" in pod.rt("pause", "unpaused", check=1).err
+    assert pod.rt.status("unpaused") == "running"
+    assert "frozen 0" in pod.rt("exec", "unpaused", "/bin/cat", "/sys/fs/cgroup/cgroup.events").out
+    pod.rt("delete", "--force", "unpaused")
+
+
 def test_end(runtime):
     """With the pod's first container everything ends; a pod that is not there is an error."""
     other = Pod(runtime, "other")
