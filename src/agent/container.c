@@ -88,8 +88,9 @@ static int make_devices(struct err *e)
     static const struct {
         const char *path;
         unsigned major, minor;
-    } nodes[] = {{"/dev/null", 1, 3},   {"/dev/zero", 1, 5},    {"/dev/full", 1, 7},
-                 {"/dev/random", 1, 8}, {"/dev/urandom", 1, 9}, {"/dev/tty", 5, 0}};
+    } nodes[] = {{"/dev/null", 1, 3},    {"/dev/zero", 1, 5},      {"/dev/full", 1, 7},
+                 {"/dev/random", 1, 8},  {"/dev/urandom", 1, 9},   {"/dev/tty", 5, 0},
+                 {"/dev/fuse", 10, 229}, {"/dev/net/tun", 10, 200}};
     static const struct {
         const char *path, *to;
     } links[] = {{"/dev/fd", "/proc/self/fd"},
@@ -98,6 +99,8 @@ static int make_devices(struct err *e)
                  {"/dev/stderr", "/proc/self/fd/2"},
                  {"/dev/ptmx", "pts/ptmx"}};
     int r = mounts_kernel_fs("tmpfs", "/dev", MS_NOSUID | MS_NOEXEC, "mode=755,size=64k", e);
+    if (r == 0)
+        (void)mkdir("/dev/net", 0755);
     for (size_t i = 0; r == 0 && i < ARRAY_LEN(nodes); i++)
         if (mknod(nodes[i].path, S_IFCHR | 0666, makedev(nodes[i].major, nodes[i].minor)) < 0 ||
             chmod(nodes[i].path, 0666) < 0)

@@ -105,7 +105,7 @@ static int read_namespace(struct container_config *c, const json_t *n, struct er
     return 0;
 }
 
-/* The default devices of every container are there anyway. "u" is another word for "c". */
+/* These are in every guest anyway. "u" is another word for "c". */
 static int check_device(const json_t *d, struct err *e)
 {
     static const struct {
@@ -130,6 +130,19 @@ static int check_device(const json_t *d, struct err *e)
                   path ? path : "");
     err_hint(e, "leave out --device, and --privileged, which adds all devices of the host");
     return -ENOTSUP;
+}
+
+/* The console is the guest's, which a pod's containers do not have. */
+static int check_pod_devices(const struct container_config *c, struct err *e)
+{
+    const json_t *list = json_object_get(json_object_get(c->j, "linux"), "devices"), *d;
+    size_t i;
+    json_array_foreach(list, i, d)
+    {
+        if (strcmp(json_string_value(json_object_get(d, "path")), "/dev/console") == 0)
+            return err_set(e, ENOTSUP, "linux.devices: a container in a pod has no /dev/console");
+    }
+    return 0;
 }
 
 static void read_resources(struct container_config *c, const json_t *r)
@@ -226,7 +239,7 @@ int container_config_settle(struct container_config *c, bool in_pod, struct err 
     size_t shares = 0;
     c->spec.in_pod = in_pod;
     if (in_pod)
-        return spec_validate(&c->spec, e);
+        return check_pod_devices(c, e) < 0 ? -e->code : spec_validate(&c->spec, e);
     if (c->spec.memory_mib < SPEC_MEMORY_MIN_MIB)
         return err_set(e, EINVAL, "linux.resources.memory.limit: a guest needs at least %d MiB",
                        SPEC_MEMORY_MIN_MIB);

@@ -118,7 +118,7 @@ def test_apart(pod, tmp_path):
     assert lines[3:5] == ["CapBnd:0000000000000021", "NoNewPrivs:1"]
     assert "Read-only" in lines[5]
     assert lines[6:8] == ["50", str(32 << 20)]
-    assert lines[9:] == ["fd", "full", "mqueue", "null", "ptmx", "pts", "random", "stderr", "stdin", "stdout", "tty",
+    assert lines[9:] == ["fd", "full", "fuse", "mqueue", "net", "null", "ptmx", "pts", "random", "stderr", "stdin", "stdout", "tty",
                          "urandom", "zero", "2"]
     pod.rt("kill", "one", "KILL")
     pod.rt("delete", "--force", "one")
@@ -349,6 +349,15 @@ def test_mounts(pod, tmp_path):
     assert out[0] == "20" and "Read-only" in out[1] and out[2:5] == ["old", "new", "new"]
     assert "Read-only" in out[5] and out[6] == "drwx------" and "denied" in out[7]
     assert (tmp_path / "log").read_text() == "gone\n"
+
+
+def test_devices(pod):
+    """Those that a configuration may name are there; others are refused."""
+    device = lambda path, major, minor: {"path": path, "type": "c", "major": major, "minor": minor}
+    named = [device("/dev/fuse", 10, 229), device("/dev/net/tun", 10, 200), device("/dev/zero", 1, 5)]
+    out = pod.run(sh("for d in fuse net/tun zero; do : <>/dev/$d && echo $d; done"), linux={"devices": named})
+    assert out.split() == ["fuse", "net/tun", "zero"]
+    assert "has no /dev/console" in pod.rt.refused(sh("true"), **pod.config(linux={"devices": [device("/dev/console", 5, 1)]}))
 
 
 def test_exec_and_signals(pod):
