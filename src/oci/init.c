@@ -110,6 +110,7 @@ struct life {
     int leash, listener;
     int agent;       /* agent.sock, O_PATH */
     int fds;         /* /proc/self/fd, by which it can be connected to */
+    int signals;     /* signalfd: requests to end */
     int starter;     /* the `start` that waits for a reply */
     uint32_t number; /* in a pod's guest; 0: it has its own guest, or none yet */
 };
@@ -265,22 +266,22 @@ static int watch_ends(void)
 static void await_start(struct life *l)
 {
     struct signalfd_siginfo si;
-    AUTO_CLOSE int signals = watch_ends();
     struct pollfd p[] = {{.fd = l->listener, .events = POLLIN},
                          {.fd = l->leash, .events = POLLIN},
-                         {.fd = signals, .events = POLLIN}};
+                         {.fd = l->signals, .events = POLLIN}};
     while (l->starter < 0) {
         if (poll(p, ARRAY_LEN(p), -1) < 0)
             continue;
         if (p[1].revents)
             end_with(l, EXIT_KILLED);
-        if (p[2].revents && read(signals, &si, sizeof(si)) == (ssize_t)sizeof(si))
+        if (p[2].revents && read(l->signals, &si, sizeof(si)) == (ssize_t)sizeof(si))
             end_with(l, 128 + (int)si.ssi_signo);
         if (p[0].revents)
             l->starter = accept4(l->listener, NULL, NULL, SOCK_CLOEXEC);
     }
     (void)unlinkat(l->in->container->dirfd, START_SOCK, 0);
     close_fd(&l->listener);
+    close_fd(&l->signals);
 }
 
 static void on_started(void *ctx)
@@ -346,6 +347,7 @@ init_main(const struct oci_init *in, bool own_mounts, int sock, int booter)
                      .leash = -1,
                      .listener = -1,
                      .agent = -1,
+                     .signals = -1,
                      .starter = -1};
     const struct oci_process *p = &in->config->process;
     struct oci_globals globals = *in->rt->g;
@@ -370,6 +372,7 @@ init_main(const struct oci_init *in, bool own_mounts, int sock, int booter)
     (void)close(booter);
     if (r == 0)
         r = settle(&l, &e);
+    l.signals = watch_ends(); /* once `create` has ended, none may be lost */
     report_send(sock, (pid_t)l.number, r < 0 ? &e : NULL);
     if (r < 0)
         _exit(1);
