@@ -339,6 +339,18 @@ def test_exec(rt, idle):
     assert reap(int(pid_file.read_text())) == 5
 
 
+def test_exec_options_change_the_containers_process(rt):
+    """What they do not name is as configured."""
+    rt.create("base", sh("sleep 1000", user={"uid": 1, "gid": 2, "umask": 0o27, "additionalGids": [55]}))
+    rt("start", "base")
+    look = lambda *words: rt("exec", *words, "base", "/bin/sh", "-c", "id -u; id -G; umask").out.split("\n")[:-1]
+    assert look("--user", "1001") == ["1001", "2 55", "0027"]
+    assert look("--user", "1001:3", "-g", "66") == ["1001", "3 55 66", "0027"]
+    for wrong in ("1000abc", "1000:x", "1000:", ":1", "-1", "1:2:3", "4294967295"):
+        assert "expected UID[:GID]" in rt("exec", f"--user={wrong}", "base", "true", check=255).err
+    rt("delete", "--force", "base")
+
+
 def test_exec_has_its_own_rights(rt, idle):
     """Capabilities, groups and new privileges of an exec are its own, and never more than the container's."""
     look = "id -G; grep -E 'Cap(Inh|Eff|Bnd|Amb)|NoNew' /proc/self/status | tr -d '\\t'"

@@ -147,17 +147,24 @@ VERB(cmd_oci_run, "run", "Create and start a container, and wait for it",
 
 /* --- exec ------------------------------------------------------------------------------------ */
 
-static int set_user(json_t *process, const char *user, struct err *e)
+/* Only the ids: the rest of process.user applies to whichever user runs the command. */
+static int set_user(json_t *process, const char *text, struct err *e)
 {
-    unsigned uid, gid = 0;
-    char rest;
-    int n = sscanf(user, "%u:%u%c", &uid, &gid, &rest);
-    if (n < 1 || n > 2)
-        return err_set(e, EINVAL, "--user %s: expected UID[:GID]", user);
-    return json_object_set_new(process, "user",
-                               json_pack("{s:i, s:i}", "uid", (int)uid, "gid", (int)gid)) < 0
-               ? err_oom(e)
-               : 0;
+    uint64_t uid, gid = 0;
+    AUTO_FREE char *ids = strdup(text);
+    char *colon = ids ? strchr(ids, ':') : NULL;
+    json_t *user = json_object_get(process, "user");
+    if (colon)
+        *colon++ = '\0';
+    if (ids && (parse_u64(ids, &uid) < 0 || uid >= UINT32_MAX ||
+                (colon && (parse_u64(colon, &gid) < 0 || gid >= UINT32_MAX))))
+        return err_set(e, EINVAL, "--user %s: expected UID[:GID]", text);
+    if (!json_is_object(user))
+        (void)json_object_set_new(process, "user", user = json_object());
+    if (!ids || json_object_set_new(user, "uid", json_integer((json_int_t)uid)) < 0 ||
+        (colon && json_object_set_new(user, "gid", json_integer((json_int_t)gid)) < 0))
+        return err_oom(e);
+    return 0;
 }
 
 /* Adds to the groups of whichever user runs the command. */
