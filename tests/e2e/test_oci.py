@@ -349,6 +349,11 @@ def test_exec_options_change_the_containers_process(rt):
     for wrong in ("1000abc", "1000:x", "1000:", ":1", "-1", "1:2:3", "4294967295"):
         assert "expected UID[:GID]" in rt("exec", f"--user={wrong}", "base", "true", check=255).err
     rt("delete", "--force", "base")
+    for env in ({"env": None}, {}):
+        rt.create("base", {k: v for k, v in sh("sleep 1000").items() if k != "env"} | env)
+        rt("start", "base")
+        assert "A=1" in rt("exec", "--env", "A=1", "base", "/bin/env").out.split("\n")
+        rt("delete", "--force", "base")
 
 
 def test_exec_has_its_own_rights(rt, idle):

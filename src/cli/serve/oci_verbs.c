@@ -207,8 +207,11 @@ static json_t *process_from_options(const struct oci_runtime *rt, const struct a
     json_t *words = json_list(a->command), *vars = json_object_get(p, "env");
     int r =
         json_object_set_new(p, "args", words) < 0 || args_list(a, "env", &env) < 0 ? err_oom(e) : 0;
-    for (size_t i = 0; i < env.n; i++)
-        (void)json_array_append_new(vars, json_string(env.v[i]));
+    if (env.n && !vars)
+        (void)json_object_set_new(p, "env", vars = json_array());
+    for (size_t i = 0; r == 0 && i < env.n; i++)
+        if (json_array_append_new(vars, json_string(env.v[i])) < 0)
+            r = err_set(e, EINVAL, "--env %s cannot be added to process.env", env.v[i]);
     if (r == 0 && args_get(a, "cwd"))
         r = json_object_set_new(p, "cwd", json_string(args_get(a, "cwd")));
     if (r == 0 && args_get(a, "user"))
