@@ -310,7 +310,7 @@ int group_make(const struct group_wish *w, json_t *groups, struct err *e)
             (void)json_array_remove(groups, i);
         r = k < 0 ? k : r;
     }
-    /* A caller that may not make cgroups does without, as long as nothing is to be limited. */
+    /* A caller that may not make cgroups does without, and without limits. */
     bool may_not = r == -EACCES || r == -EPERM || r == -EROFS || r == -ENOENT;
     if (r < 0 && !may_not && json_array_size(groups) == 0)
         return err_sys(e, -r, "cannot create the cgroup %s", name);
@@ -409,15 +409,23 @@ static int limit_memory(const json_t *groups, double most, struct err *e)
                         most > 0 ? (double)l.memory : NO_LIMIT, e);
 }
 
+/* Whether limits of a kind are set: the guest has its own, and in a group that we chose they may not be
+ * possible. */
+static bool has_limits(const json_t *groups, bool own, const char *v1, const char *v2)
+{
+    return own ? with_file(groups, v1) || with_file(groups, v2) : json_array_size(groups) > 0;
+}
+
 int group_limit(const json_t *groups, const json_t *resources, bool own, struct err *e)
 {
     double memory, low;
     const json_t *m = json_object_get(resources, "memory");
-    int r = limit_cpu(groups, json_object_get(resources, "cpu"), e);
-    /* The guest is that small with or without a group. */
-    bool group = own ? with_file(groups, "memory.max") || with_file(groups, "memory.limit_in_bytes")
-                     : json_array_size(groups) > 0;
-    if (r == 0 && number(m, "limit", &memory) && group)
+    int r = 0;
+    if (has_limits(groups, own, "cpu.shares", "cpu.weight"))
+        r = limit_cpu(groups, json_object_get(resources, "cpu"), e);
+    if (!has_limits(groups, own, "memory.limit_in_bytes", "memory.max"))
+        return r;
+    if (r == 0 && number(m, "limit", &memory))
         r = limit_memory(groups, memory, e);
     if (r == 0 && number(m, "reservation", &low) && low > 0)
         r = limit_number(groups, "memory.soft_limit_in_bytes", "memory.low", low, e);

@@ -26,8 +26,8 @@ struct group_wish {
 int group_plan(const struct group_wish *w, json_t **ret, struct err *e);
 /* Makes them; those that this user may not make are taken from the list. */
 int group_make(const struct group_wish *w, json_t *groups, struct err *e);
-/* linux.resources, as far as the host's side of it goes; NO_LIMIT lifts a limit. own: the group is one that we
- * chose, and may have no controller for memory. */
+/* linux.resources, as far as the host's side of it goes; NO_LIMIT lifts a limit. Without groups, nothing.
+ * own: the group is one that we chose, and may have no controller for memory or CPU time. */
 int group_limit(const json_t *groups, const json_t *resources, bool own, struct err *e);
 /* cpu.weight for cpu.shares: the same proportions on another scale. */
 double group_weight(double shares);

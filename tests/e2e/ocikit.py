@@ -134,8 +134,10 @@ class Runtime:
         self.exe.write_text("#!/bin/sh\nexec unshare --mount sh -c 'mount -t tmpfs none /sys/fs/cgroup && exec \"$0\" \"$@\"' "
                             f'{exe} "$@"\n')
         self.exe.chmod(0o755)
-        yield
-        self.exe = exe
+        try:
+            yield
+        finally:
+            self.exe = exe
 
     def tear_down(self):
         for cid in self.ids():

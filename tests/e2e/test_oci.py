@@ -727,6 +727,16 @@ def test_cgroup_of_its_own(rt):
     assert not groups()
 
 
+@needs_root
+@pytest.mark.parametrize("path", [{}, {"cgroupsPath": f"/msb-oci-none-{os.getpid()}"}], ids=["none", "path"])
+def test_limits_without_cgroups(rt, path):
+    """Only the guest's own apply."""
+    limits = {"cpu": {"quota": 50000, "period": 100000, "shares": 512, "cpus": "0"}, "memory": {"limit": 64 << 20, "reservation": 32 << 20}}
+    with rt.without_cgroups():
+        size = rt.run(sh("grep MemTotal /proc/meminfo | tr -dc 0-9"), linux={**path, "resources": limits})
+    assert int(size) < 64 << 10
+
+
 def update_by_options(rt, path):
     """runc's options, for people; each is a limit of the group, or refused."""
     def find(*names):
