@@ -5,6 +5,7 @@
 #include "util/json.h"
 #include "util/loop.h"
 #include "util/text.h"
+#include "util/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -80,13 +81,14 @@ void oci_log_error(const struct oci_globals *g, const struct err *e)
     if (fd < 0)
         return;
     error_text(e, text, sizeof(text));
+    utf8_defuse(text); /* it may have been cut anywhere */
     time_rfc3339(realtime_ns(), when);
-    if (!g->log_json) {
-        (void)dprintf(fd, "time=\"%s\" level=error msg=\"%s\"\n", when, text);
-        return;
-    }
-    AUTO_JSON json_t *j = json_pack("{s:s, s:s, s:s}", "level", "error", "msg", text, "time", when);
-    AUTO_FREE char *line = j ? json_dumps(j, JSON_COMPACT) : NULL;
-    if (line)
+    AUTO_JSON json_t *j =
+        g->log_json ? json_pack("{s:s, s:s, s:s}", "level", "error", "msg", text, "time", when)
+                    : json_string(text);
+    AUTO_FREE char *line = j ? json_dumps(j, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    if (line && g->log_json)
         (void)dprintf(fd, "%s\n", line);
+    else if (line)
+        (void)dprintf(fd, "time=\"%s\" level=error msg=%s\n", when, line);
 }

@@ -896,6 +896,15 @@ def test_refused(rt, message):
     assert message in rt.refused(config.pop("process"), **config)
 
 
+def test_log(rt, tmp_path):
+    """A message that is cut within a character is logged, and one with quotes can be parsed."""
+    rt.refused(sh("true"), linux={"devices": [{"path": "/" + "\u00e9" * 100, "type": "c"}]})
+    assert rt.last_error().startswith("linux.devices: '/\u00e9\u00e9") and "\u00e9?'" in rt.last_error()
+    words = [rt.exe, "--root", rt.root, "--log", tmp_path / "log", "create", "--bundle", rt.bundle({**sh(""), "args": ["nothing"]}), "none"]
+    assert subprocess.run(words, env=rt.env, capture_output=True, check=False).returncode == 1
+    assert '"exec: \\"nothing\\": executable file not found in $PATH"\n' in (tmp_path / "log").read_text()
+
+
 def test_devices(rt):
     """Those that a guest has anyway, and no others under their names."""
     device = lambda kind, major, minor: {"path": "/dev/zero", "type": kind, "major": major, "minor": minor}
