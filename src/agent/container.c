@@ -359,18 +359,17 @@ static pid_t clone_from_first_root(const struct server *srv, const struct config
 static int listen_somewhere(struct err *e)
 {
     int fd = -EADDRINUSE;
-    for (int i = 0; fd == -EADDRINUSE && i < PORTS_TRIED; i++)
+    for (int i = 0; fd == -EADDRINUSE && i < PORTS_TRIED && last_number < PROTO_CONTAINER_MAX; i++)
         fd = vsock_listen(PROTO_PORT_SESSION + ++last_number);
     return fd < 0 ? err_sys(e, -fd, "cannot listen for commands") : fd;
 }
 
 /* The new process's pid; -errno. */
-static pid_t start(const struct server *srv, const struct config *cfg, struct err *e)
+static pid_t start(const struct server *srv, const struct config *cfg, int listener, struct err *e)
 {
     int pipe_fd[2];
     struct report rep = {0};
-    AUTO_CLOSE int listener = listen_somewhere(e);
-    AUTO_CLOSE int group = listener < 0 ? listener : make_group(cfg, last_number, e);
+    AUTO_CLOSE int group = make_group(cfg, last_number, e);
     if (group < 0)
         return group;
     if (pipe2(pipe_fd, O_CLOEXEC) < 0)
@@ -399,14 +398,17 @@ static void on_container(struct session *s, const struct proto_frame *f)
     struct config cfg;
     struct err e = {0};
     int r = s->srv->stopping ? -ESHUTDOWN : config_parse(&cfg, f);
-    if (r < 0 || !cfg.tree) {
-        session_fail(s, PROTO_FAIL_OTHER, r < 0 ? -r : EPROTO, "malformed CONTAINER");
+    if (r < 0) {
+        session_fail(s, PROTO_FAIL_OTHER, -r, "malformed CONTAINER");
         return;
     }
-    pid_t pid = start(s->srv, &cfg, &e);
+    AUTO_CLOSE int listener =
+        cfg.tree ? listen_somewhere(&e) : err_set(&e, EPROTO, "a container needs a tree");
+    pid_t pid = listener < 0 ? listener : start(s->srv, &cfg, listener, &e);
     config_free(&cfg);
     if (pid < 0) {
-        on_gone(last_number);
+        if (listener >= 0)
+            on_gone(last_number);
         session_fail(s, PROTO_FAIL_OTHER, e.code, e.msg);
         return;
     }

@@ -606,7 +606,12 @@ void relay_pong(struct relay *r, uint64_t cookie)
 static bool take_hello(struct relay_client *c, const struct proto_frame *f)
 {
     if (f->type == PROTO_IN) {
-        c->container = (uint32_t)MIN(proto_find_num(f, F_CONTAINER, 0), UINT16_MAX);
+        uint64_t number = proto_find_num(f, F_CONTAINER, 0);
+        if (number > PROTO_CONTAINER_MAX) {
+            client_refuse(c, PROTO_FAIL_OTHER, "there is no such container");
+            return false;
+        }
+        c->container = (uint32_t)number;
         proto_consume(&c->in, f);
         return true;
     }

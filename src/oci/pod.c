@@ -211,10 +211,11 @@ static int await_started(int sock, uint32_t *number, struct err *e)
     while ((got = proto_peek(&in, &f)) == 0)
         if (!receive(sock, &in, until))
             return err_set(e, ECONNRESET, "the pod's guest does not answer");
-    if (got == 1 && f.type == PROTO_STARTED)
-        *number = (uint32_t)MIN(proto_find_num(&f, F_CONTAINER, 0), UINT16_MAX);
-    if (got == 1 && f.type == PROTO_STARTED && *number)
+    uint64_t n = got == 1 && f.type == PROTO_STARTED ? proto_find_num(&f, F_CONTAINER, 0) : 0;
+    if (n > 0 && n <= PROTO_CONTAINER_MAX) {
+        *number = (uint32_t)n;
         return 0;
+    }
     if (got < 0 || f.type != PROTO_FAIL)
         return err_set(e, EPROTO, "the pod's guest sent an invalid answer");
     proto_find_text(&f, F_TEXT, text, sizeof(text));

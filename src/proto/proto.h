@@ -125,7 +125,8 @@ enum {
     PROTO_MSG_MAX = 4 * 1024 * 1024,
     PROTO_STDIN_WINDOW = 256 * 1024,
     PROTO_PORT_CONTROL = 1,    /* on the host (CID 2) */
-    PROTO_PORT_SESSION = 1024, /* in the guest */
+    PROTO_PORT_SESSION = 1024, /* in the guest; plus its number, a container's */
+    PROTO_CONTAINER_MAX = 65535,
     PROTO_GUEST_CID = 3,
     PROTO_PATH_MAX = 4095,    /* of F_FILE_PATH, F_FILE_TO, F_FILE_TARGET */
     PROTO_NAME_MAX = 255,     /* of F_FILE_NAME */

@@ -248,6 +248,24 @@ static void test_version_is_checked(void **state)
     assert_int_equal(t->relay.n_clients, 0);
 }
 
+static void test_container_that_cannot_be(void **state)
+{
+    struct relay_fix *t = *state;
+    AUTO_BUF struct buf b = {.limit = 1024};
+    struct proto_writer w;
+    uint64_t kind = 0;
+    AUTO_CLOSE int fd = dial(t);
+    proto_begin(&w, &b, PROTO_IN);
+    proto_u32(&w, F_CONTAINER, PROTO_CONTAINER_MAX + 1);
+    assert_int_equal(proto_end(&w), 0);
+    assert_int_equal(send(fd, buf_head(&b), buf_len(&b), MSG_NOSIGNAL), buf_len(&b));
+    turn(t);
+    assert_int_equal(hear(fd, F_KIND, &kind), PROTO_FAIL);
+    assert_int_equal(kind, PROTO_FAIL_OTHER);
+    assert_int_equal(hear(fd, 0, NULL), -1);
+    assert_int_equal(t->relay.n_clients, 0);
+}
+
 static void test_requests_are_answered(void **state)
 {
     struct relay_fix *t = *state;
@@ -761,6 +779,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, relay_setup, relay_teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_version_is_checked),
+        TEST(test_container_that_cannot_be),
         TEST(test_requests_are_answered),
         TEST(test_frame_that_is_too_long),
         TEST(test_leash),
