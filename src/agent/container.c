@@ -31,7 +31,7 @@
 #define GROUPS_DEEP "32" /* depth of groups that a container can make in its own */
 
 enum { PORTS_TRIED = 256, KEPT_FROM = 512, MOUNTS_MAX = 64 };
-enum { END_WAIT_MS = 10, GROUPS_AT_ONCE = 256 };
+enum { END_WAIT_MS = 10, GROUPS_AT_ONCE = 256, PORTS_KEPT = 64 };
 
 /* From <linux/mount.h>, which musl does not include. */
 enum { TREE_CLONE = 1, TREE_CLOEXEC = O_CLOEXEC, TREE_RECURSIVE = 0x8000, MOVE_FROM_FD = 4 };
@@ -303,9 +303,28 @@ static void remove_groups(void)
             remove_group(dirfd(d), entry->d_name, &left);
 }
 
+static void on_late(struct loop_src *src, uint32_t events)
+{
+    int fd = vsock_accept(src->fd);
+    close_fd(&fd);
+}
+
+/* The host may still have commands for a container that has ended: no other container may get them. So
+ * the ports of the last ones stay ours, and connections to them are closed. */
+static void keep_port(struct server *srv, int listener)
+{
+    static struct loop_src kept[PORTS_KEPT];
+    static size_t next;
+    struct loop_src *l = &kept[next++ % PORTS_KEPT];
+    if (l->fn)
+        loop_close(&srv->loop, l);
+    *l = (struct loop_src){.fd = listener, .fn = on_late};
+    (void)loop_add(&srv->loop, l, EPOLLIN); /* else they wait in vain */
+}
+
 /* If it was in another container's pid namespace, its remaining processes are ended here: the other
  * containers' commands wait meanwhile, so they get only a moment. */
-static void on_gone(uint32_t number)
+static void end_group(uint32_t number)
 {
     const struct timespec pause = {.tv_nsec = 1000000};
     char name[32], path[PATH_MAX];
@@ -316,6 +335,12 @@ static void on_gone(uint32_t number)
         (void)nanosleep(&pause, NULL);
     remove_groups();
     (void)syncfs(pod->pod_fd); /* what it wrote through mappings */
+}
+
+static void on_gone(struct session *s)
+{
+    keep_port(s->srv, steal_fd(&s->listener));
+    end_group(s->container);
 }
 
 /* Puts our next children into the pid namespace of that process. */
@@ -408,13 +433,14 @@ static void on_container(struct session *s, const struct proto_frame *f)
     config_free(&cfg);
     if (pid < 0) {
         if (listener >= 0)
-            on_gone(last_number);
+            end_group(last_number);
         session_fail(s, PROTO_FAIL_OTHER, e.code, e.msg);
         return;
     }
     s->state = SESS_RUNNING;
     s->pid = pid;
     s->container = last_number;
+    s->listener = steal_fd(&listener);
     session_put_started(s);
 }
 

@@ -32,7 +32,7 @@ struct server;
 /* Functions that only a pod's PID 1 has (container.h); both NULL elsewhere. */
 struct server_containers {
     void (*start)(struct session *s, const struct proto_frame *f);
-    void (*gone)(uint32_t number);
+    void (*gone)(struct session *s);
 };
 
 struct server {

@@ -81,7 +81,7 @@ void session_child_exited(struct session *s, int status)
     s->status = status;
     layer_child_gone(pid);
     if (s->container)
-        s->srv->containers.gone(s->container);
+        s->srv->containers.gone(s);
     s->oom = s->state == SESS_RUNNING ? look_for_oom(s, pid) : PROTO_OOM_NONE;
     loop_timer_off(&s->srv->loop, &s->timer);
     if (s->state == SESS_RUNNING) {
@@ -102,7 +102,7 @@ int session_new(struct server *srv, int fd)
         return -ENOMEM;
     s->srv = srv;
     s->sock = (struct loop_src){.fd = fd, .fn = on_sock};
-    s->in.src.fd = s->out[0].src.fd = s->out[1].src.fd = -1;
+    s->in.src.fd = s->out[0].src.fd = s->out[1].src.fd = s->listener = -1;
     s->timer.fn = on_timer;
     buf_init(&s->rx, PROTO_HDR_LEN + PROTO_MSG_MAX);
     buf_init(&s->tx, TX_LIMIT);

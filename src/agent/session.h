@@ -89,6 +89,7 @@ struct session {
     struct outlet out[2];
     pid_t pid;
     uint32_t container; /* its number; 0: this is not a container */
+    int listener;       /* the container's port, which is ours as well */
     int status;         /* as from waitpid */
     uint64_t kills;     /* for lack of memory, when it started */
     enum proto_oom oom; /* whether there has been one since then */

@@ -180,6 +180,33 @@ def test_the_agents_take_commands_from_the_host_alone(pod, tmp_path):
     assert set(out.split()) <= {"ECONNREFUSED", "ECONNRESET", "ENODEV", "1000"} and out.endswith("1000\n")
 
 
+TAKE = """
+import socket
+for number in range(1, 60):
+    with socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM) as s:
+        try:
+            s.bind((socket.VMADDR_CID_ANY, 1024 + number))
+            print(number)
+        except OSError:
+            pass
+"""
+
+
+def test_nobody_takes_the_port_of_one_that_has_ended(runtime):
+    """Commands that the host still has for a container do not reach another one."""
+    pod = Pod(runtime, "ports")
+    host = [{"destination": d, "type": "bind", "source": os.path.realpath(d), "options": ["rbind", "ro"]}
+            for d in ("/usr", "/lib", "/lib64") if os.path.isdir(d)]
+    pid = pod.create("first", sh("sleep 1000"))
+    runtime("start", "first")
+    runtime("kill", "first", "KILL")
+    assert reap(pid) == -9
+    taken = pod.run({**sh(""), "args": ["/usr/bin/python3", "-c", TAKE]}, mounts=host).split()
+    assert taken == [str(n) for n in range(3, 60)]
+    runtime("delete", "first")
+    runtime("delete", "--force", "ports")
+
+
 @contextlib.contextmanager
 def late(pod, tmp_path):
     """A container whose `create` has got as far as its hooks."""
