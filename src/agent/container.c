@@ -337,8 +337,40 @@ static void end_group(uint32_t number)
     (void)syncfs(pod->pod_fd); /* what it wrote through mappings */
 }
 
+/* Its process has reported, or has ended. False: it has failed. */
+static bool take_report(struct session *s)
+{
+    struct report rep = {0};
+    ssize_t k = read(s->report.fd, &rep, sizeof(rep));
+    loop_close(&s->srv->loop, &s->report);
+    server_wake(s->srv, s);
+    if (s->state != SESS_RUNNING) /* nobody wants to know any more */
+        return true;
+    if (k == (ssize_t)sizeof(rep) && !rep.code) {
+        session_put_started(s);
+        return true;
+    }
+    rep.text[sizeof(rep.text) - 1] = '\0';
+    session_fail(s, PROTO_FAIL_OTHER, rep.code ? rep.code : ECHILD,
+                 rep.code ? rep.text : "the container's process ended unexpectedly");
+    return false;
+}
+
+static void on_report(struct loop_src *src, uint32_t events)
+{
+    struct session *s = CONTAINER_OF(src, struct session, report);
+    int status = 0;
+    if (take_report(s))
+        return;
+    (void)kill(s->pid, SIGKILL);
+    (void)waitpid(s->pid, &status, 0); /* it is ending anyway */
+    session_child_exited(s, status);
+}
+
 static void on_gone(struct session *s)
 {
+    if (s->report.fd >= 0)
+        (void)take_report(s);
     keep_port(s->srv, steal_fd(&s->listener));
     end_group(s->container);
 }
@@ -389,33 +421,31 @@ static int listen_somewhere(struct err *e)
     return fd < 0 ? err_sys(e, -fd, "cannot listen for commands") : fd;
 }
 
-/* The new process's pid; -errno. */
-static pid_t start(const struct server *srv, const struct config *cfg, int listener, struct err *e)
+/* The new process reports when it is ready, or has failed: until then the other commands of the pod go
+ * on, whatever keeps it. */
+static int start(struct session *s, const struct config *cfg, int listener, struct err *e)
 {
     int pipe_fd[2];
-    struct report rep = {0};
     AUTO_CLOSE int group = make_group(cfg, last_number, e);
     if (group < 0)
         return group;
-    if (pipe2(pipe_fd, O_CLOEXEC) < 0)
+    if (pipe2(pipe_fd, O_CLOEXEC | O_NONBLOCK) < 0)
         return err_sys(e, errno, "cannot open a pipe");
-    pid_t pid = clone_from_first_root(srv, cfg);
+    s->report = (struct loop_src){.fd = pipe_fd[0], .fn = on_report};
+    int r = loop_add(&s->srv->loop, &s->report, EPOLLIN);
+    pid_t pid = r < 0 ? r : clone_from_first_root(s->srv, cfg);
     if (pid == 0)
         container_main(
             cfg,
             (int[FDS]){[FD_REPORT] = pipe_fd[1], [FD_GROUP] = group, [FD_LISTENER] = listener});
-    int code = errno;
+    int code = r < 0 ? -r : errno;
     close_fd(&pipe_fd[1]);
-    ssize_t k = pid < 0 ? 0 : read(pipe_fd[0], &rep, sizeof(rep));
-    close_fd(&pipe_fd[0]);
-    if (pid > 0 && k == (ssize_t)sizeof(rep) && !rep.code)
-        return pid;
-    rep.text[sizeof(rep.text) - 1] = '\0';
-    if (pid > 0)
-        (void)waitpid(pid, NULL, 0);
-    return pid < 0    ? err_sys(e, code, "cannot start a container")
-           : rep.code ? err_set(e, rep.code, "%s", rep.text)
-                      : err_set(e, ECHILD, "the container's process ended unexpectedly");
+    if (pid < 0) {
+        loop_close(&s->srv->loop, &s->report);
+        return err_sys(e, code, "cannot start a container");
+    }
+    s->pid = pid;
+    return 0;
 }
 
 static void on_container(struct session *s, const struct proto_frame *f)
@@ -429,19 +459,17 @@ static void on_container(struct session *s, const struct proto_frame *f)
     }
     AUTO_CLOSE int listener =
         cfg.tree ? listen_somewhere(&e) : err_set(&e, EPROTO, "a container needs a tree");
-    pid_t pid = listener < 0 ? listener : start(s->srv, &cfg, listener, &e);
+    r = listener < 0 ? listener : start(s, &cfg, listener, &e);
     config_free(&cfg);
-    if (pid < 0) {
+    if (r < 0) {
         if (listener >= 0)
             end_group(last_number);
         session_fail(s, PROTO_FAIL_OTHER, e.code, e.msg);
         return;
     }
     s->state = SESS_RUNNING;
-    s->pid = pid;
     s->container = last_number;
     s->listener = steal_fd(&listener);
-    session_put_started(s);
 }
 
 void containers_init(struct server *srv, const struct config *cfg)

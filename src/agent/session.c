@@ -102,7 +102,8 @@ int session_new(struct server *srv, int fd)
         return -ENOMEM;
     s->srv = srv;
     s->sock = (struct loop_src){.fd = fd, .fn = on_sock};
-    s->in.src.fd = s->out[0].src.fd = s->out[1].src.fd = s->listener = -1;
+    s->in.src.fd = s->out[0].src.fd = s->out[1].src.fd = -1;
+    s->listener = s->report.fd = -1;
     s->timer.fn = on_timer;
     buf_init(&s->rx, PROTO_HDR_LEN + PROTO_MSG_MAX);
     buf_init(&s->tx, TX_LIMIT);
@@ -157,6 +158,7 @@ static void lose_client(struct session *s)
         return;
     }
     procs_kill_session(s->pid);
+    (void)kill(s->pid, SIGKILL); /* a new container does not lead a session yet */
     s->state = SESS_DYING;
     loop_timer_off(&s->srv->loop, &s->timer);
     close_stream(s);

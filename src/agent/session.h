@@ -88,11 +88,12 @@ struct session {
     struct inlet in;
     struct outlet out[2];
     pid_t pid;
-    uint32_t container; /* its number; 0: this is not a container */
-    int listener;       /* the container's port, which is ours as well */
-    int status;         /* as from waitpid */
-    uint64_t kills;     /* for lack of memory, when it started */
-    enum proto_oom oom; /* whether there has been one since then */
+    uint32_t container;     /* its number; 0: this is not a container */
+    int listener;           /* the container's port, which is ours as well */
+    struct loop_src report; /* whether it has started; fd -1: that is known */
+    int status;             /* as from waitpid */
+    uint64_t kills;         /* for lack of memory, when it started */
+    enum proto_oom oom;     /* whether there has been one since then */
     bool timed_out, linger_over;
     struct loop_timer timer; /* the time limit; after the exit, the end of lingering */
 };

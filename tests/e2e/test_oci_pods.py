@@ -2,6 +2,7 @@
 import contextlib
 import os
 import pathlib
+import socket
 import subprocess
 import threading
 
@@ -9,6 +10,7 @@ import pytest
 
 import filesproto as fp
 import imagekit
+import protoheader
 from conftest import wait_for
 from ocikit import Runtime, become_subreaper, bury, make_root, reap, sh
 
@@ -178,6 +180,20 @@ def test_the_agents_take_commands_from_the_host_alone(pod, tmp_path):
     out = pod.run(sh(script, **NOTHING), mounts=mounts)
     pod.rt("delete", "--force", "beside")
     assert set(out.split()) <= {"ECONNREFUSED", "ECONNRESET", "ENODEV", "1000"} and out.endswith("1000\n")
+
+
+def test_a_container_that_does_not_get_ready(pod):
+    """Nobody waits for it except who wants it: here its process is frozen, as another one could stop it."""
+    name, limit = protoheader.named("F_", "NAME LIMIT")
+    container, = protoheader.named("PROTO_", "CONTAINER")
+    groups = lambda: pod.rt("exec", pod.name, "/bin/ls", "/sys/fs/cgroup").out
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(str(pod.rt.root / "sandboxes" / pod.name / "run/agent.sock"))
+        s.sendall(fp.frame(fp.HELLO, fp.field(fp.F_VERSION, 1 << 16)) + fp.frame(
+            container, fp.field(name, "never") + fp.field(limit, "cgroup.freeze=1")))
+        wait_for(lambda: "container-" in groups())
+        assert pod.run(sh("echo on")) == "on\n"
+    wait_for(lambda: "container-" not in groups())
 
 
 TAKE = """
