@@ -62,14 +62,14 @@ static int create_run(const struct args *a, struct oci_runtime *rt, struct err *
     return oci_create(rt, &o, e);
 }
 
-#define CREATE_OPTIONS                                                                        \
-    {"bundle", 'b', "DIR", "Bundle with config.json (default: the current directory)"},       \
-        {"pid-file", 0, "FILE", "Write the PID of the container's process to it"},            \
-        {"console-socket", 0, "PATH", "Send the container's terminal over this socket"},      \
-        {"no-pivot", 0, NULL, "Accepted: a guest has its own root", OPT_HIDDEN},              \
-        {"no-new-keyring", 0, NULL, "Accepted: a guest has its own keyrings", OPT_HIDDEN},    \
-    {                                                                                         \
-        "preserve-fds", 0, "N", "Refused, unless 0: there is no way into a guest", OPT_HIDDEN \
+#define CREATE_OPTIONS                                                                             \
+    {"bundle", 'b', "DIR", "Bundle with config.json (default: the current directory)"},            \
+        {"pid-file", 0, "FILE", "Write the PID of the container's process to it"},                 \
+        {"console-socket", 0, "PATH", "Send the container's terminal over this socket"},           \
+        {"no-pivot", 0, NULL, "Accepted: a guest has its own root", OPT_HIDDEN},                   \
+        {"no-new-keyring", 0, NULL, "Accepted: a guest has its own keyrings", OPT_HIDDEN},         \
+    {                                                                                              \
+        "preserve-fds", 0, "N", "Must be 0: descriptors cannot be passed into a guest", OPT_HIDDEN \
     }
 
 VERB(cmd_oci_create, "create", "Create a container: its guest boots, and waits for start",
@@ -251,7 +251,7 @@ static const struct opt exec_opts[] = {
     {"cwd", 0, "DIR", "Working directory"},
     {"user", 'u', "UID[:GID]", "User to run as"},
     {"additional-gids", 'g', "GID", "Supplementary group to run with", OPT_REPEAT},
-    {"preserve-fds", 0, "N", "Refused, unless 0: there is no way into a guest", OPT_HIDDEN},
+    {"preserve-fds", 0, "N", "Must be 0: descriptors cannot be passed into a guest", OPT_HIDDEN},
     {0},
 };
 
