@@ -14,7 +14,8 @@ struct oci_create {
 /* Boots the guest, which then waits for oci_start(). On failure, nothing is left behind. */
 int oci_create(struct oci_runtime *rt, const struct oci_create *c, struct err *e);
 int oci_start(const struct oci_runtime *rt, const char *id, struct err *e);
-/* signal 0: only checks that it exists. all: no error if it has ended. */
+/* signal 0: only checks that it exists. all: no error if it has ended. SIGKILL ends all of its
+ * processes in any case, any other signal reaches its command alone. */
 int oci_kill(const struct oci_runtime *rt, const char *id, int signal, bool all, struct err *e);
 /* force: kills it first; not an error if it does not exist. */
 int oci_delete(const struct oci_runtime *rt, const char *id, bool force, struct err *e);

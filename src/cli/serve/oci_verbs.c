@@ -399,8 +399,8 @@ static int kill_run(const struct args *a, struct oci_runtime *rt, struct err *e)
 const struct cmd cmd_oci_kill = {
     .name = "kill",
     .summary = "Send a signal to a container's command",
-    .opts =
-        OPTIONS({"all", 'a', NULL, "Signal all remaining processes; not an error if it has ended"}),
+    .opts = OPTIONS(
+        {"all", 'a', NULL, "Not an error if it has ended; only KILL reaches all of its processes"}),
     .pos = SOME("ID [SIGNAL]", "Container, and the signal (default: TERM)"),
     .examples = "  msb oci kill c1 KILL",
     .with_runtime = kill_run,
