@@ -153,8 +153,8 @@ static int expand_slice(const char *slice, char *to, size_t size)
         return -EINVAL;
     for (size_t i = 1; strcmp(slice, "-.slice") != 0 && i <= n - 6; i++)
         if (slice[i] == '-' || i == n - 6)
-            at +=
-                (size_t)snprintf(to + at, at < size ? size - at : 0, "/%.*s.slice", (int)i, slice);
+            at += (size_t)snprintf(to + MIN(at, size), size - MIN(at, size), "/%.*s.slice", (int)i,
+                                   slice);
     return at < size ? 0 : -ENAMETOOLONG;
 }
 
@@ -491,7 +491,7 @@ int group_freeze(const json_t *groups, bool freeze, struct err *e)
     int r = cgroup_write(dir, old ? "freezer.state" : "cgroup.freeze", value);
     for (int i = 0; r == 0 && i < FREEZE_TRIES && !is_settled(dir, old, freeze); i++)
         (void)nanosleep(&pause, NULL);
-    return r < 0 ? err_sys(e, -r, "cannot freeze %s", dir) : 0;
+    return r < 0 ? err_sys(e, -r, "cannot %s %s", freeze ? "freeze" : "thaw", dir) : 0;
 }
 
 /* --- usage ----------------------------------------------------------------------------------- */
