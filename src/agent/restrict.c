@@ -238,7 +238,7 @@ static int apply_sysctl(const char *kv, struct err *e)
     for (char *p = path + strlen("/proc/sys/"); *p; p++)
         *p = *p == '.' ? '/' : *p;
     int r = file_write(path, kv + key + 1, strlen(kv + key + 1), 0);
-    return r < 0 ? err_sys(e, -r, "cannot set %.*s (--sysctl)", (int)key, kv) : 0;
+    return r < 0 ? err_sys(e, -r, "cannot set the sysctl %.*s", (int)key, kv) : 0;
 }
 
 int restrict_prepare(const struct config *cfg, struct err *e)

@@ -265,6 +265,7 @@ def test_security(rt):
     assert out[:4] == ["CapEff:0000000000000021", "CapBnd:0000000000000021", "NoNewPrivs:1", "0 55"]
     assert out[4] == "1" and all(line.endswith("Read-only file system") for line in out[5:]) and len(out) == 7
     assert "unknown capability" in rt.refused(sh("", capabilities={"bounding": ["CAP_DREAMS"]}))
+    assert "cannot set the sysctl net.core.nonsense" in rt.refused(sh("true"), linux={"sysctl": {"net.core.nonsense": "1"}})
 
 
 def test_seccomp(rt):
