@@ -263,11 +263,15 @@ void container_config_free(struct container_config *c)
     *c = (struct container_config){0};
 }
 
+json_t *container_config_about(const struct container_config *c)
+{
+    return json_pack("{s:s, s:s, s:I, s:i, s:O*}", "bundle", c->bundle, "rootfs", c->rootfs,
+                     "created_ns", (json_int_t)realtime_ns(), "owner", (int)geteuid(),
+                     "annotations", json_object_get(c->j, "annotations"));
+}
+
 json_t *container_config_state(const struct container_config *c)
 {
-    return json_pack("{s:s, s:s, s:I, s:i, s:O*, s:O*, s:s*, s:b}", "bundle", c->bundle, "rootfs",
-                     c->rootfs, "created_ns", (json_int_t)realtime_ns(), "owner", (int)geteuid(),
-                     "annotations", json_object_get(c->j, "annotations"), "hooks",
-                     json_object_get(c->j, "hooks"), "netns", c->ns.path[OCI_NS_NET], "sandbox",
-                     c->sandbox);
+    return json_pack("{s:O*, s:s*, s:b}", "hooks", json_object_get(c->j, "hooks"), "netns",
+                     c->ns.path[OCI_NS_NET], "sandbox", c->sandbox);
 }

@@ -46,7 +46,9 @@ void container_config_free(struct container_config *c);
 int container_config_settle(struct container_config *c, bool in_pod, struct err *e);
 int refuse_namespace(const char *type, const char *path, const char *why, struct err *e);
 bool is_same_file(const char *one, const char *other);
-/* The part of it that is kept in the state. NULL: out of memory. */
+/* The part of it that `state` and `list` show, and what else is kept once there is a process. NULL: out of
+ * memory. */
+json_t *container_config_about(const struct container_config *c);
 json_t *container_config_state(const struct container_config *c);
 
 /* Reads what programs may do to their own kernel: capabilities, limits, masked paths. */

@@ -121,9 +121,13 @@ static int spawn_booter(const struct oci_init *in, int *ret_sock, pid_t *ret_pid
 
 static int save_state(struct oci_container *c, const struct oci_init *in, pid_t pid, struct err *e)
 {
-    json_t *state = container_config_state(in->config);
-    json_put(&state, "groups", json_incref((json_t *)(uintptr_t)in->groups));
-    if (state && in->pod)
+    json_t *state = json_copy(c->j);
+    AUTO_JSON json_t *more = container_config_state(in->config);
+    if (json_object_update(state, more) < 0) {
+        json_decref(state);
+        return err_oom(e);
+    }
+    if (in->pod)
         json_put(&state, "pod", json_string(in->pod));
     int r = container_save(c, state, pid, e);
     return r < 0 ? r : container_save_filter(c, &in->config->process.req, e);
@@ -229,8 +233,11 @@ static int make_groups(const struct oci_runtime *rt, const struct container_conf
                                  .id = c->id,
                                  .resources = config->resources};
     int r = group_plan(&w, ret, e);
-    if (r == 0)
-        r = container_save(c, json_pack("{s:O}", "groups", *ret), 0, e);
+    if (r < 0)
+        return r;
+    json_t *state = container_config_about(config);
+    json_put(&state, "groups", json_incref(*ret));
+    r = container_save(c, state, 0, e);
     return r < 0 ? r : group_make(&w, *ret, e);
 }
 
@@ -470,13 +477,14 @@ json_t *oci_state(const struct oci_runtime *rt, const char *id, bool listed, str
     uint64_t ns = (uint64_t)json_integer_value(json_object_get(c.j, "created_ns"));
     uid_t uid = (uid_t)json_integer_value(json_object_get(c.j, "owner"));
     const struct passwd *pw = listed ? getpwuid(uid) : NULL;
+    const char *name = pw ? pw->pw_name : "";
     time_rfc3339(ns, when);
-    json_put(&j, "rootfs", json_incref(json_object_get(c.j, "rootfs")));
-    if (j)
-        json_put(&j, "created", json_string(when));
-    if (j && listed)
-        json_put(&j, "owner", json_string(pw ? pw->pw_name : ""));
-    if (!j)
-        (void)err_oom(e);
-    return j;
+    AUTO_JSON json_t *more =
+        json_pack("{s:O*, s:s*, s:s*}", "rootfs", json_object_get(c.j, "rootfs"), "created",
+                  ns ? when : NULL, "owner", listed ? name : NULL);
+    if (json_object_update(j, more) == 0)
+        return j;
+    json_decref(j);
+    (void)err_oom(e);
+    return NULL;
 }

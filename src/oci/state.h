@@ -1,6 +1,6 @@
 /* What is remembered about a container between calls.
  *
- * Written when it is created, first with no more than the groups that it is to be in; everything that
+ * Written when it is created, first without a process and what follows from it; everything that
  * changes later is looked up: whether its process lives, whether its command was started (a file
  * appears), whether its group is frozen. So a caller that crashes leaves nothing to repair.
  */

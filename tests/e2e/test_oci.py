@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -221,6 +222,26 @@ def test_create_is_killed_just_before_the_guest_boots(rt):
     with contextlib.suppress(ChildProcessError):
         os.waitpid(booter, 0)
     orphan.is_gone()
+
+
+def test_one_that_is_being_created(rt, tmp_path):
+    """What is known of it is shown: it waits here for someone to take its terminal."""
+    with socket.socket(socket.AF_UNIX) as taker, socket.socket(socket.AF_UNIX) as first:
+        taker.bind(str(tmp_path / "s"))
+        taker.listen(0)
+        first.connect(str(tmp_path / "s"))  # there is no room for another one
+        bundle = rt.bundle({**sh("true"), "terminal": True})
+        argv = [rt.exe, "--root", rt.root, "create", "--bundle", bundle, "--console-socket", tmp_path / "s", "begun"]
+        create = subprocess.Popen(argv, env=rt.env, stderr=subprocess.DEVNULL)
+        wait_for((rt.root / "containers/begun/state.json").exists)
+        state = rt.state("begun")
+        row = next(row.split() for row in rt("list").out.splitlines() if row.startswith("begun "))
+        create.kill()
+        create.wait()
+    assert (state["status"], state["bundle"], state["rootfs"]) == ("creating", str(bundle), str(rt.rootfs))
+    assert row[1:5] == ["0", "creating", str(bundle), state["created"]] and not row[4].startswith("1970")
+    rt("delete", "--force", "begun")
+    bury()
 
 
 def test_pid_files_of_others(rt):

@@ -279,6 +279,13 @@ VERB(cmd_oci_state, "state", "Print the state of a container, as JSON", "  msb o
 
 #define LIST_LINE(pid) "%-36s %-8" pid " %-8s %-40s %-30s %s\n"
 
+/* One that is only being created may have less. */
+static const char *text_of(const json_t *one, const char *key)
+{
+    const char *text = json_string_value(json_object_get(one, key));
+    return text ? text : "";
+}
+
 static int print_list(const struct args *a, json_t *all)
 {
     const char *format = args_get(a, "format");
@@ -296,16 +303,14 @@ static int print_list(const struct args *a, json_t *all)
         (void)buf_printf(&out, LIST_LINE("s"), "ID", "PID", "STATUS", "BUNDLE", "CREATED", "OWNER");
     json_array_foreach(all, i, one)
     {
-        const char *id = json_string_value(json_object_get(one, "id"));
+        const char *id = text_of(one, "id");
         if (args_has(a, "quiet"))
             (void)buf_printf(&out, "%s\n", id);
         else
             (void)buf_printf(&out, LIST_LINE("d"), id,
                              (int)json_integer_value(json_object_get(one, "pid")),
-                             json_string_value(json_object_get(one, "status")),
-                             json_string_value(json_object_get(one, "bundle")),
-                             json_string_value(json_object_get(one, "created")),
-                             json_string_value(json_object_get(one, "owner")));
+                             text_of(one, "status"), text_of(one, "bundle"),
+                             text_of(one, "created"), text_of(one, "owner"));
     }
     json_decref(all);
     return ui_print(&out);
