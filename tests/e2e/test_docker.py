@@ -248,6 +248,8 @@ def test_exit_codes(docker, tmp_path):
     (["-H", "tcp://x", "ps"], "is not supported"),
     (["kill", "-s", "HUP", "web"], "docker exec"),
     (["run", "--storage-opt", "dm.x=1", IMAGE], "size=SIZE"),
+    (["run", "-m", "b", IMAGE], "a size such as 512m"),
+    (["run", "-m", "512mbb", IMAGE], "a size such as 512m"),
 ])  # fmt: skip
 def test_refusals_are_one_line(docker, args, says):
     p = docker(*args, code=125)
@@ -292,7 +294,7 @@ def test_files(docker, web, tmp_path):
     assert docker("cp", f"{web}:/srv/f", "-").stdout != ""
     # A directory of the host that is missing is made; a volume without a name is part of the disk.
     out = docker.ok("run", "--rm", "-v", f"{tmp_path}/new/deep:/in", "-v", "/anon/dir", "--mount", f"type=bind,source={tmp_path},target=/m,readonly",
-                    "--shm-size", "1048576", "--tmpfs", "/t:size=65536", IMAGE, "sh", "-c",
+                    "--shm-size", "1048576b", "--tmpfs", "/t:size=65536b", "--storage-opt", "size=67108864B", IMAGE, "sh", "-c",
                     "echo x > /in/y; ls -d /anon/dir; ! touch /m/z; df -k /dev/shm /t | awk '{print $2}'")  # fmt: skip
     assert (tmp_path / "new" / "deep" / "y").read_text() == "x\n"
     assert out.split("\n")[0] == "/anon/dir" and out.split()[-2:] == ["1024", "64"]

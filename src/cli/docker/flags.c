@@ -8,6 +8,7 @@
 #include "util/parse.h"
 #include "util/words.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,12 +30,24 @@ static int bad(const char *to, const char *value, const char *expected, struct e
     return err_set(e, EINVAL, "invalid argument \"%s\" for --%s: expected %s", value, to, expected);
 }
 
-/* A bare number is bytes here, and MiB for msb. */
+/* A bare number is bytes here, and MiB for msb; "b" may follow it. */
+static int parse_bytes(const char *value, uint64_t *ret)
+{
+    char text[64];
+    size_t n = strlen(value);
+    if (n > 1 && strchr("bB", value[n - 1]) && isdigit((unsigned char)value[n - 2]))
+        n--;
+    if (n >= sizeof(text))
+        return -EINVAL;
+    (void)snprintf(text, sizeof(text), "%.*s", (int)n, value);
+    return parse_size(text, 1, ret);
+}
+
 static int put_bytes(struct docker_cmd *d, const char *to, const char *value, struct err *e)
 {
     char text[32];
     uint64_t bytes;
-    if (parse_size(value, 1, &bytes) < 0)
+    if (parse_bytes(value, &bytes) < 0)
         return bad(to, value, "a size such as 512m", e);
     if (bytes == 0) /* no limit */
         return 0;
@@ -89,7 +102,7 @@ static int put_tmpfs(struct docker_cmd *d, const char *to, const char *value, st
         uint64_t bytes;
         if (strncmp(word, "size=", 5) != 0)
             (void)buf_printf(&b, "%s%s", sep, word);
-        else if (parse_size(word + 5, 1, &bytes) < 0 || bytes == 0)
+        else if (parse_bytes(word + 5, &bytes) < 0 || bytes == 0)
             return bad(to, value, "a size such as size=64m", e);
         else
             (void)buf_printf(&b, "%ssize=%lluK", sep,
@@ -116,7 +129,7 @@ static int put_storage(struct docker_cmd *d, const char *to, const char *value, 
 {
     char text[32];
     uint64_t bytes;
-    if (strncmp(value, "size=", 5) != 0 || parse_size(value + 5, 1, &bytes) < 0 || bytes == 0)
+    if (strncmp(value, "size=", 5) != 0 || parse_bytes(value + 5, &bytes) < 0 || bytes == 0)
         return bad("storage-opt", value, "size=SIZE", e);
     bytes = MAX(bytes, (uint64_t)UPPER_SIZE_MIN);
     (void)snprintf(text, sizeof(text), "%lluM", (unsigned long long)((bytes + MIB - 1) / MIB));
