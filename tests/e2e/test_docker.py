@@ -9,6 +9,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import time
 import types
 
 import pytest
@@ -265,6 +266,13 @@ def test_a_container_ends_with_its_command(docker):
     assert "Exited (9) " in docker.ok("ps", "-a", "-f", f"id={cid}", "--format", "{{.Status}}")
     p = docker("logs", cid)
     assert p.stdout == "out\n" and p.stderr == "err\n"
+    # A bare number is a time stamp, and an age has a unit.
+    now = time.time()
+    for shown, *args in ((True, "--since", f"{now - 3600:.9f}", "--until", int(now) + 2), (False, "--since", int(now) + 3600),
+                         (False, "--until", "1700000000.5"), (True, "--since", "1h"), (False, "--until", "1h")):  # fmt: skip
+        assert docker("logs", *args, cid).stdout == "out\n" * shown, args
+    for bad in ("1.2.3", "99999999999"):
+        assert "a time such as" in docker("logs", "--since", bad, cid, code=125).stderr
     # Again, with the same command.
     assert docker.ok("start", cid) == cid and docker.ok("wait", cid) == "9"
     assert docker.ok("rm", cid) == cid

@@ -6,6 +6,7 @@
 #include "util/cleanup.h"
 #include "util/fs.h"
 #include "util/parse.h"
+#include "util/text.h"
 #include "util/words.h"
 
 #include <ctype.h>
@@ -13,6 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define NS_PER_SEC 1000000000ULL
 
 /* --- values ---------------------------------------------------------------------------------- */
 
@@ -149,6 +152,22 @@ static int put_seconds(struct docker_cmd *d, const char *to, const char *value, 
     if (strcmp(value, "-1") != 0 && parse_u64(value, &n) < 0)
         return bad(to, value, "a number of seconds", e);
     (void)snprintf(text, sizeof(text), "%llus", (unsigned long long)n);
+    return put(d, to, text, e);
+}
+
+/* A bare number is seconds since 1970 here, and an age for msb. */
+static int put_when(struct docker_cmd *d, const char *to, const char *value, struct err *e)
+{
+    char text[TIME_TEXT_MAX], *end;
+    if (!*value || value[strspn(value, "0123456789.")])
+        return put(d, to, value, e);
+    uint64_t seconds = strtoull(value, &end, 10), ns = 0;
+    if (*end == '.')
+        for (uint64_t unit = NS_PER_SEC / 10; isdigit((unsigned char)*++end); unit /= 10)
+            ns += (uint64_t)(*end - '0') * unit;
+    if (*end || seconds >= UINT64_MAX / NS_PER_SEC)
+        return bad(to, value, "a time such as 2026-01-02T03:04:05Z or 1767323045.5", e);
+    time_rfc3339(seconds * NS_PER_SEC + ns, text);
     return put(d, to, text, e);
 }
 
@@ -301,8 +320,8 @@ static const struct flag {
     {DOCKER_LOGS, "follow", 'f', FLAG, "follow"},
     {DOCKER_LOGS, "tail", 'n', VALUE, "tail"},
     {DOCKER_LOGS, "timestamps", 't', FLAG, "timestamps"},
-    {DOCKER_LOGS, "since", 0, VALUE, "since"},
-    {DOCKER_LOGS, "until", 0, VALUE, "until"},
+    {DOCKER_LOGS, "since", 0, VALUE, "since", put_when},
+    {DOCKER_LOGS, "until", 0, VALUE, "until", put_when},
     {DOCKER_LOGS, "details", 0, MOOT},
     {DOCKER_CP, "archive", 'a', FLAG, "archive"},
     {DOCKER_CP, "follow-link", 'L', FLAG, "follow-link"},
