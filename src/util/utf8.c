@@ -75,7 +75,8 @@ static bool is_unsafe(uint32_t cp)
     return cp < 0x20 || (cp >= 0x7f && cp < 0xa0) || utf8_reorders(cp);
 }
 
-void utf8_defuse(char *s)
+/* `keep`: control characters that stay. */
+static void defuse(char *s, const char *keep)
 {
     const uint8_t *from = (const uint8_t *)s;
     size_t n = strlen(s);
@@ -83,7 +84,7 @@ void utf8_defuse(char *s)
     while (n) {
         uint32_t cp;
         int len = utf8_char(from, n, &cp);
-        if (len <= 0 || is_unsafe(cp)) {
+        if (len <= 0 || (is_unsafe(cp) && !(cp < 0x20 && strchr(keep, (int)cp)))) {
             *to++ = '?';
             len = len > 0 ? len : 1;
         } else {
@@ -94,4 +95,14 @@ void utf8_defuse(char *s)
         n -= (size_t)len;
     }
     *to = '\0';
+}
+
+void utf8_defuse(char *s)
+{
+    defuse(s, "");
+}
+
+void utf8_defuse_lines(char *s)
+{
+    defuse(s, "\n\t");
 }

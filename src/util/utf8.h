@@ -24,3 +24,5 @@ static inline bool utf8_reorders(uint32_t cp)
  * DEL, C1, and marks that reorder text) and anything that is not UTF-8 become '?'. The text never
  * grows. */
 void utf8_defuse(char *s);
+/* The same for text of several lines: newlines and tabs stay. */
+void utf8_defuse_lines(char *s);

@@ -345,6 +345,16 @@ def test_commit_tag_push_login(docker, web, tmp_path):
             t.read_until(b"Login Succeeded")
 
 
+def test_an_images_text_cannot_control_a_terminal(docker, web):
+    text = "x\x9b2J\u202ey\tz\x7f\u200f"
+    docker("commit", "-c", f'LABEL a="{text}"', "web", "hostile:1")
+    argv = ["image", "inspect", "-f", '{{index .Config.Labels "a"}}\\n', "hostile:1"]
+    assert docker(*argv).stdout == text + "\n\n", "a program gets it as it is"
+    with Terminal([docker.exe, *argv], docker.msb.env) as t:
+        assert t.wait() == 0 and t.output == b"x?2J?y\tz??\r\n\r\n"
+    docker("rmi", "hostile:1")
+
+
 def test_msb_docker_is_the_same(docker, web):
     assert docker.msb.ok("docker", "ps", "-q", "-f", "name=web").strip() == web[:12]
     assert "Usage: msb docker" in docker.msb.ok("docker", "--help")

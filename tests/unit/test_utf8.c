@@ -67,6 +67,9 @@ static void test_defuse(void **state)
                   "1\xe2\x80\xae\xff \xe2\x82";
     utf8_defuse(text);
     assert_string_equal(text, "caf\xc3\xa9 ?[2J????1?? ??");
+    char lines[] = "a\tb\r\n\xc2\x85\xe2\x81\xa6\v\n";
+    utf8_defuse_lines(lines);
+    assert_string_equal(lines, "a\tb?\n???\n");
 }
 
 int main(void)

@@ -6,6 +6,7 @@
 #include "util/cleanup.h"
 #include "util/json.h"
 #include "util/loop.h"
+#include "util/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,10 +25,16 @@ int docker_show_fail(const struct err *e)
 /* Images and users choose some of these texts: on a terminal they must not be commands. */
 static int print_text(struct buf *b)
 {
-    char *p = (char *)buf_head(b);
-    for (size_t i = 0; isatty(STDOUT_FILENO) && i < buf_len(b); i++)
-        if (((unsigned char)p[i] < 0x20 && p[i] != '\n' && p[i] != '\t') || p[i] == 0x7f)
-            p[i] = '?';
+    struct err e = {0};
+    if (!isatty(STDOUT_FILENO))
+        return ui_print(b);
+    if (!buf_text(b)) {
+        (void)err_oom(&e);
+        return docker_show_fail(&e);
+    }
+    char *text = (char *)buf_head(b);
+    utf8_defuse_lines(text);
+    b->tail = b->head + strlen(text); /* it never grows */
     return ui_print(b);
 }
 
