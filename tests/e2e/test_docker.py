@@ -294,6 +294,25 @@ def test_create_start_attach_restart_kill(docker):
     assert docker.ok("rm", "-v", "later") == "later"
 
 
+def test_start_attaches_to_what_runs(docker):
+    """It does not run the command a second time."""
+    docker("run", "-d", "--name", "runs", IMAGE, "sh", "-c", "echo x >>/starts; until [ -e /go ]; do echo tick; sleep 0.1; done; exit 7")
+    docker("exec", "-d", "runs", "sleep", "1h")
+    with subprocess.Popen([docker.exe, "start", "-a", "runs"], env=docker.msb.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as p:
+        assert p.stdout.readline() == b"tick\n"
+        assert docker.ok("exec", "runs", "sh", "-c", "cat /starts; touch /go") == "x"
+        p.communicate(timeout=PATIENCE)
+        assert p.returncode == 7
+    docker("rm", "-f", "runs")
+    argv = [docker.exe, "run", "--rm", "-i", "--name", "runs", IMAGE, "sh", "-c", "echo up; cat"]
+    with subprocess.Popen(argv, env=docker.msb.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as p:
+        assert p.stdout.readline() == b"up\n"
+        q = docker("start", "-a", "runs", code=1)
+        assert "cannot attach" in q.stderr and q.stderr.count("\n") == 1 and q.stdout == ""
+        p.communicate(timeout=PATIENCE)
+        assert p.returncode == 0
+
+
 def test_files(docker, web, tmp_path):
     (tmp_path / "f").write_text("data")
     docker("cp", tmp_path / "f", f"{web[:10]}:/srv/")

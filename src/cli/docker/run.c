@@ -2,6 +2,7 @@
 
 #include "cli/core/cmd.h"
 #include "cli/core/ui.h"
+#include "store/background.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
 
@@ -211,18 +212,45 @@ int docker_start_one(const struct sandbox *sb)
     return docker_call(&argv);
 }
 
+/* The oldest command that was left running, and can be attached to: the container's own. */
+static int find_running(const struct docker_cmd *d, const struct sandbox *sb, char id[16],
+                        struct err *e)
+{
+    AUTO_STORE struct store s = STORE_NONE;
+    struct background b;
+    size_t i = 0;
+    int r = store_open(&s, e);
+    if (r < 0)
+        return r;
+    background_load(&s, sb, &b);
+    while (i < b.n && b.v[i].ended)
+        i++;
+    if (i == b.n)
+        return err_set(e, EBUSY, "cannot attach to container %s: another client runs its command",
+                       d->words[0]);
+    (void)snprintf(id, 16, "--id=%u", b.v[i].id);
+    return 0;
+}
+
 /* Attached to one, as `docker start -ai`. */
 int docker_start(struct docker_cmd *d)
 {
     AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
     AUTO_STRLIST struct strlist argv = {0};
-    static const char *const words[] = {"exec", "--quiet", "--no-tty", NULL};
+    char id[16];
+    bool in = docker_has(d, "interactive");
+    const char *attach[] = {"attach", id, in ? NULL : "--no-stdin", NULL};
+    static const char *const exec[] = {"exec", "--quiet", "--no-tty", NULL};
     struct err e = {0};
-    if (docker_open_first(d, &sb, &e) < 0)
+    int r = docker_open_first(d, &sb, &e);
+    bool running = r == 0 && docker_is_running(&sb);
+    if (running)
+        r = find_running(d, &sb, id, &e);
+    if (r < 0)
         return docker_daemon_fail(&e);
-    if (!docker_has(d, "interactive"))
+    if (!in)
         silence(STDIN_FILENO);
-    if (docker_begin(&argv, d, words) < 0 || strlist_add(&argv, sb.spec.name) < 0)
+    if (docker_begin(&argv, d, running ? attach : exec) < 0 || strlist_add(&argv, sb.spec.name) < 0)
         return EXIT_FAILED;
     return docker_call(&argv);
 }
