@@ -340,6 +340,54 @@ def test_images(docker, registry, tmp_path):
     assert "No such image" in docker("image", "inspect", ref, code=1).stderr
 
 
+def test_images_by_id(docker, web, tmp_path):
+    iid = docker.ok("commit", "-c", "LABEL of=id", "web", "by/id:1")
+    short = docker.ok("images", "-q", "by/id")
+    assert short == iid[7:19]
+    for word in (iid, iid[7:], short, f"sha256:{short}"):
+        assert docker.ok("inspect", "-f", "{{.Id}}", word) == docker.ok("image", "inspect", "-f", "{{.Id}}", word) == iid
+        assert docker.ok("run", "--rm", word, "echo", "x") == "x"
+    docker("create", "--name", "by-id", iid, "echo", "y")
+    assert docker.ok("inspect", "-f", "{{.Image}}", "by-id") == iid and docker.ok("start", "-a", "by-id") == "y"
+    docker("rm", "by-id")
+    docker("save", "-o", tmp_path / "saved", short)
+    docker("tag", short, "by/id:2")
+    assert docker.ok("inspect", "-f", "{{.Id}}", "by/id:2") == iid
+    for unknown in (short[:11], short[:11] + "g", iid + "0", "0" * 12):
+        assert "No such object" in docker("inspect", unknown, code=1).stderr
+    assert "image not found" in docker("push", short, code=1).stderr, "an image is pushed by one of its names"
+    # With several names, it takes force to remove it by ID.
+    assert "must be forced" in docker("rmi", short, code=1).stderr
+    docker("rmi", "by/id:2")
+    other = docker.ok("commit", "-c", "LABEL of=other", "web", "by/other")
+    docker("tag", other, short)  # a name goes before an ID
+    assert docker.ok("inspect", "-f", "{{.Id}}", short) == other
+    docker("rmi", short)
+    docker("tag", other, "by/other:2")
+    docker("rmi", "-f", *docker.ok("images", "-q", "by/other").split(), short)
+    for gone in (iid, other):
+        assert "No such image" in docker("image", "inspect", gone, code=1).stderr
+
+
+def test_two_images_with_one_short_id(docker, tmp_path):
+    empty = bytes(1024)
+    doc = '{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":["%s"]},"config":{"Env":["N=%d"]}}'
+    docs = [doc % (imagekit.sha256(empty), n) for n in (3330547, 6833663)]  # a collision of 48 bits
+    ids = [imagekit.sha256(d.encode()) for d in docs]
+    short = ids[0][7:19]
+    assert short == ids[1][7:19]
+    entries = [{"Config": f"{n}.json", "RepoTags": [f"twin:{n}"], "Layers": ["layer.tar"]} for n in range(2)]
+    tar = imagekit.Tar(tmp_path / "twins").add("layer.tar", empty).add("manifest.json", json.dumps(entries))
+    tar.add("0.json", docs[0]).add("1.json", docs[1]).close()
+    docker("load", "-i", tmp_path / "twins")
+    for n in range(2):
+        assert docker.ok("inspect", "-f", "{{.RepoTags}}", ids[n][7:]) == f"[twin:{n}]"
+    for args in (["inspect", short], ["run", short, "true"], ["tag", short, "one:1"], ["rmi", "-f", short]):
+        p = docker(*args, code=125 if args[0] == "run" else 1)
+        assert "Multiple IDs found" in p.stderr and p.stderr.count("\n") == 1, args
+    docker("rmi", *ids)
+
+
 def test_commit_tag_push_login(docker, web, tmp_path):
     docker("exec", "web", "sh", "-c", "echo kept >/root/made")
     assert "No such container" in docker("commit", "nosuch", "made:1", code=1).stderr

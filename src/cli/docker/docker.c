@@ -158,38 +158,71 @@ static int docker_pull(struct docker_cmd *d)
     return code ? code : print_reference(d->words[0]);
 }
 
-/* Runs the verb with unchanged arguments. */
-static int pass_words(struct docker_cmd *d, const char *const *words)
+/* Runs the verb with the same arguments, the first of which may be IDs of images. */
+static int pass_words(struct docker_cmd *d, const char *const *words, size_t images)
 {
     AUTO_STRLIST struct strlist argv = {0};
-    int r = docker_begin(&argv, d, words);
-    for (size_t i = 0; r == 0 && i < d->n_words; i++)
-        r = strlist_add(&argv, d->words[i]);
-    return r < 0 ? EXIT_FAILED : docker_call(&argv);
+    struct err e = {0};
+    int r = docker_begin(&argv, d, words) < 0 ? err_oom(&e) : 0;
+    for (size_t i = 0; r == 0 && i < d->n_words; i++) {
+        AUTO_STRLIST struct strlist names = {0};
+        r = i < images ? docker_image_names(d->words[i], &names, &e) : 0;
+        if (r == 0 && strlist_add(&argv, i < images ? names.v[0] : d->words[i]) < 0)
+            r = err_oom(&e);
+    }
+    return r < 0 ? docker_daemon_fail(&e) : docker_call(&argv);
+}
+
+/* The names to remove for a word: by ID, all of the image's, which takes --force if they are
+ * several. */
+static int add_names(const struct docker_cmd *d, const char *word, struct strlist *all,
+                     struct err *e)
+{
+    AUTO_STRLIST struct strlist names = {0};
+    int r = docker_image_names(word, &names, e);
+    if (r == 0 && names.n > 1 && !strlist_has(&d->opts, "--force"))
+        r = err_set(e, EBUSY,
+                    "conflict: unable to delete %s (must be forced) - image is referenced in "
+                    "multiple repositories",
+                    word);
+    for (size_t i = 0; r == 0 && i < names.n; i++)
+        if (!strlist_has(all, names.v[i]) && strlist_add(all, names.v[i]) < 0)
+            r = err_oom(e);
+    return r;
 }
 
 static int docker_rmi(struct docker_cmd *d)
 {
+    AUTO_STRLIST struct strlist argv = {0}, all = {0};
     static const char *const words[] = {"image", "remove", NULL};
-    return pass_words(d, words);
+    int code = EXIT_OK;
+    for (size_t i = 0; i < d->n_words; i++) {
+        struct err e = {0};
+        if (add_names(d, d->words[i], &all, &e) < 0)
+            code = docker_daemon_fail(&e);
+    }
+    if (docker_begin(&argv, d, words) < 0 || strlist_copy(&argv, &all) < 0)
+        return EXIT_FAILED;
+    int removed = all.n ? docker_call(&argv) : EXIT_OK;
+    return removed ? removed : code;
 }
 
 static int docker_load(struct docker_cmd *d)
 {
     static const char *const words[] = {"load", NULL};
-    return pass_words(d, words);
+    return pass_words(d, words, 0);
 }
 
 static int docker_save(struct docker_cmd *d)
 {
     static const char *const words[] = {"save", NULL};
-    return pass_words(d, words);
+    return pass_words(d, words, d->n_words);
 }
 
 static int docker_tag(struct docker_cmd *d)
 {
     static const char *const words[] = {"tag", "--quiet", NULL};
-    return pass_words(d, words);
+    return pass_words(d, words, 1);
 }
 
 /* Prints the image's ID. */

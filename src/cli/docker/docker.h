@@ -8,6 +8,7 @@
  *   show.c    inspect, images, version, info
  *   print.c   templates, tables, durations
  *   ids.c     containers by name, ID or beginning of an ID
+ *   images.c  the same for images
  *
  * A container is a sandbox. Its ID is made from its name and the time of its creation: nothing is
  * stored, and every sandbox has one. Exit codes are Docker's: 125 when a container could not be
@@ -15,6 +16,7 @@
  */
 #pragma once
 
+#include "image/oci/digest.h"
 #include "store/store.h"
 #include "util/strlist.h"
 
@@ -89,6 +91,14 @@ int docker_open(const struct store *s, const char *word, struct sandbox *ret, st
 /* The first argument of a command that takes one container. */
 int docker_open_first(const struct docker_cmd *d, struct sandbox *ret, struct err *e);
 bool docker_is_running(const struct sandbox *sb);
+
+/* "sha256:..." of an image's configuration. */
+struct image_record;
+void docker_image_id(const struct image_record *r, char out[DIGEST_TEXT_SIZE]);
+/* What msb's verbs call an image: if `word` is an ID, or at least the first 12 digits of one, all
+ * the image's names; else, and if an image has that name, `word` itself. */
+int docker_image_names(const char *word, struct strlist *ret, struct err *e);
+int docker_find_image(const char *word, struct image_record *ret, struct err *e);
 
 int docker_run(struct docker_cmd *d);
 int docker_create(struct docker_cmd *d);

@@ -99,6 +99,15 @@ static int begin_new(const struct docker_cmd *d, const char *const *words, const
     return r < 0 || asprintf(&option, "--name=%s", name) < 0 ? -ENOMEM : strlist_take(argv, option);
 }
 
+/* The image by a name, which `names` owns, where an ID was given. */
+static int name_image(struct docker_cmd *d, struct strlist *names, struct err *e)
+{
+    int r = docker_image_names(d->words[0], names, e);
+    if (r == 0)
+        d->words[0] = names->v[0];
+    return r;
+}
+
 static int add_command(const struct docker_cmd *d, struct strlist *argv)
 {
     int r = strlist_add(argv, d->words[0]);
@@ -157,12 +166,15 @@ static int run_detached(struct docker_cmd *d, const struct store *s, const char 
 int docker_run(struct docker_cmd *d)
 {
     AUTO_STORE struct store s = STORE_NONE;
+    AUTO_STRLIST struct strlist image = {0};
     struct err e = {0};
     char name[SPEC_NAME_MAX + 1];
     bool passing = docker_has(d, "rm");
     int r = store_open(&s, &e);
     if (r == 0)
         r = choose_name(d, &s, name, &e);
+    if (r == 0)
+        r = name_image(d, &image, &e);
     if (r < 0)
         return fail(d, &e, DOCKER_FAILED);
     return docker_has(d, "detach") ? run_detached(d, &s, name, passing)
@@ -173,13 +185,15 @@ int docker_run(struct docker_cmd *d)
 int docker_create(struct docker_cmd *d)
 {
     AUTO_STORE struct store s = STORE_NONE;
-    AUTO_STRLIST struct strlist argv = {0}, stop = {0};
+    AUTO_STRLIST struct strlist argv = {0}, stop = {0}, image = {0};
     static const char *const words[] = {"create", "--quiet", NULL};
     struct err e = {0};
     char name[SPEC_NAME_MAX + 1];
     int r = store_open(&s, &e);
     if (r == 0)
         r = choose_name(d, &s, name, &e);
+    if (r == 0)
+        r = name_image(d, &image, &e);
     if (r == 0 && begin_new(d, words, name, &argv) < 0)
         r = err_oom(&e);
     for (size_t i = 1; r == 0 && i < d->n_words; i++) {

@@ -129,6 +129,19 @@ static json_t *config_json(const struct sandbox_spec *s)
                      "StopSignal", s->stop_signal ? s->stop_signal : "SIGTERM");
 }
 
+/* As `image inspect` prints it; a directory or archive has only a digest. */
+static json_t *image_id_json(const struct sandbox_spec *s)
+{
+    AUTO_IMAGE_CACHE struct image_cache c = IMAGE_CACHE_NONE;
+    AUTO_IMAGE_RECORD struct image_record r = {0};
+    char id[DIGEST_TEXT_SIZE];
+    if (!s->image_digest || image_cache_open(&c, NULL) < 0 ||
+        image_find(&c, s->image_digest, &r, NULL) < 0)
+        return json_string(s->image_digest ? s->image_digest : "");
+    docker_image_id(&r, id);
+    return json_string(id);
+}
+
 static json_t *container_json(const struct store *store, const struct sandbox *sb)
 {
     AUTO_STRLIST struct strlist argv = {0};
@@ -137,16 +150,15 @@ static json_t *container_json(const struct store *store, const struct sandbox *s
     docker_look(store, sb, &l);
     if (strlist_copy(&argv, &s->entrypoint) < 0 || strlist_copy(&argv, &s->cmd) < 0)
         return NULL;
-    return json_pack("{s:s, s:o, s:s, s:o, s:o, s:s, s:o, s:i, s:s, s:s, s:o, s:o, s:o, s:{s:o, "
-                     "s:s, s:{s:{s:s}}}}",
-                     "Id", l.id, "Created", time_json(s->created_ns), "Path",
-                     argv.n ? argv.v[0] : "", "Args", json_list(argv.n ? argv.v + 1 : NULL),
-                     "State", state_json(sb, &l), "Image", s->image_digest ? s->image_digest : "",
-                     "Name", json_sprintf("/%s", s->name), "RestartCount", 0, "Driver",
-                     STORAGE_DRIVER, "Platform", "linux", "HostConfig", host_config_json(s),
-                     "Mounts", mounts_json(s), "Config", config_json(s), "NetworkSettings", "Ports",
-                     ports_json(sb), "IPAddress", "", "Networks", s->net.off ? "none" : "bridge",
-                     "IPAddress", "");
+    return json_pack(
+        "{s:s, s:o, s:s, s:o, s:o, s:o, s:o, s:i, s:s, s:s, s:o, s:o, s:o, "
+        "s:{s:o, s:s, s:{s:{s:s}}}}",
+        "Id", l.id, "Created", time_json(s->created_ns), "Path", argv.n ? argv.v[0] : "", "Args",
+        json_list(argv.n ? argv.v + 1 : NULL), "State", state_json(sb, &l), "Image",
+        image_id_json(s), "Name", json_sprintf("/%s", s->name), "RestartCount", 0, "Driver",
+        STORAGE_DRIVER, "Platform", "linux", "HostConfig", host_config_json(s), "Mounts",
+        mounts_json(s), "Config", config_json(s), "NetworkSettings", "Ports", ports_json(sb),
+        "IPAddress", "", "Networks", s->net.off ? "none" : "bridge", "IPAddress", "");
 }
 
 /* --- inspect: images ------------------------------------------------------------------------- */
@@ -155,9 +167,8 @@ static json_t *image_inspect_json(const struct image_record *r)
 {
     const struct image_config *c = &r->parsed.run;
     AUTO_FREE char *name = image_name(r);
-    struct digest config = digest_of(r->config, r->config_len);
     char id[DIGEST_TEXT_SIZE], digest[DIGEST_TEXT_SIZE];
-    digest_text(&config, id);
+    docker_image_id(r, id);
     digest_text(&r->digest, digest);
     return json_pack(
         "{s:s, s:[s], s:[o], s:o, s:o, s:o, s:I, s:{s:o, s:o, s:o, s:o, s:o, s:o}}", "Id", id,
@@ -172,11 +183,8 @@ static json_t *image_inspect_json(const struct image_record *r)
 
 static int find_image(const char *word, json_t **ret, struct err *e)
 {
-    AUTO_IMAGE_CACHE struct image_cache c = IMAGE_CACHE_NONE;
     AUTO_IMAGE_RECORD struct image_record r = {0};
-    int k = image_cache_open(&c, e);
-    if (k == 0)
-        k = image_find(&c, word, &r, e);
+    int k = docker_find_image(word, &r, e);
     if (k == 0)
         *ret = image_inspect_json(&r);
     return k;
@@ -242,11 +250,10 @@ int docker_inspect(struct docker_cmd *d)
 static json_t *image_row(const struct docker_cmd *d, const struct image_record *r)
 {
     AUTO_FREE char *name = image_name(r);
-    struct digest config = digest_of(r->config, r->config_len);
     char id[DIGEST_TEXT_SIZE], digest[DIGEST_TEXT_SIZE], size[32], created[TIME_TEXT_MAX];
     const char *slash = name ? strrchr(name, '/') : NULL;
     const char *colon = name ? strchr(slash ? slash : name, ':') : NULL;
-    digest_text(&config, id);
+    docker_image_id(r, id);
     digest_text(&r->digest, digest);
     format_bytes(image_size(r), size, sizeof(size));
     time_rfc3339(r->stored_ns, created);
