@@ -175,6 +175,16 @@ static void send_head(struct conn *c)
     failed_to_send(c, send_scratch(c, text, r), why);
 }
 
+/* Sends a body that is in SWAP_BODY, or only empties that if its head was not sent. If there is no
+ * room, the head does not leave either: the next request would become its body. */
+static void send_whole_body(struct conn *c)
+{
+    bool stopped = c->ending || c->waiting;
+    int r = send_scratch(c, swap_scratch(SWAP_BODY), stopped ? -ECANCELED : 0);
+    if (!stopped)
+        failed_to_send(c, r, "");
+}
+
 /* Refuses a placeholder that may not be in the body, or in its trailers. */
 static bool body_ok(struct conn *c, enum http_piece what, const char *p, size_t n)
 {
@@ -298,7 +308,7 @@ static bool take_request(struct conn *c)
         http_head_drop(&head, "accept-encoding"); /* compressed data cannot be searched */
     send_head(c);
     if (whole)
-        (void)send_scratch(c, swap_scratch(SWAP_BODY), c->ending || c->waiting ? -ECANCELED : 0);
+        send_whole_body(c);
     if (c->ending || c->waiting)
         return c->ending;
     buf_consume(&c->guest.in, (size_t)n + (whole ? length : 0));
