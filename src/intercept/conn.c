@@ -189,10 +189,12 @@ static void send_whole_body(struct conn *c)
 static bool body_ok(struct conn *c, enum http_piece what, const char *p, size_t n)
 {
     char text[SUBST_TEXT_MAX];
+    const struct swap *allowed = what == HTTP_PIECE_DATA ? &c->to_server : NULL;
     if (what == HTTP_PIECE_TRAILER)
-        c->search.n = c->search.allowed = 0;
+        c->search.n = 0;
     const struct subst_secret *x =
-        what == HTTP_PIECE_FRAME ? NULL : subst_find(&c->h->config->subst, &c->search, p, n);
+        what == HTTP_PIECE_FRAME ? NULL
+                                 : subst_find(&c->h->config->subst, allowed, &c->search, p, n);
     if (!x)
         return true;
     (void)snprintf(text, sizeof(text), "secret %s may not be in %s", x->name,
@@ -238,7 +240,7 @@ static bool prepare_body(struct conn *c, const char *p, size_t n, bool *whole)
     const struct subst *s = &c->h->config->subst;
     config_expire(c->h->config, now_ns());
     c->search.n = 0;
-    int r = swap_for_request(&c->to_server, s, c->host, &head, &c->search.allowed, why);
+    int r = swap_for_request(&c->to_server, s, c->host, &head, why);
     if (r < 0) {
         failed_to_send(c, r, why);
         return false;

@@ -441,7 +441,7 @@ void h2_stream_request(struct h2_stream *s, struct h2_head *x)
                        : HTTP_CHUNKED;
     http_head_drop(&head, "host");
     struct swap *to_server = &s->pipe[H2_SERVER].swap, *to_guest = &s->pipe[H2_GUEST].swap;
-    int r = swap_for_request(to_server, secrets, s->h->env.host, &head, &s->search.allowed, why);
+    int r = swap_for_request(to_server, secrets, s->h->env.host, &head, why);
     if (r == 0 && to_server->n > 0)
         http_head_drop(&head, "content-length");
     if (r == 0)
@@ -507,11 +507,13 @@ void h2_stream_response(struct h2_stream *s, struct h2_head *x)
 
 /* --- bodies ---------------------------------------------------------------------------------- */
 
-/* Checks that the request has no placeholder where none may be. */
-static bool may_pass(struct h2_stream *s, const char *p, size_t n, const char *where)
+/* Checks that the request has no placeholder but those that `allowed` replaces. */
+static bool may_pass(struct h2_stream *s, const struct swap *allowed, const char *p, size_t n,
+                     const char *where)
 {
     char text[SUBST_TEXT_MAX];
-    const struct subst_secret *x = subst_find(s->h->env.secrets(s->h->env.arg), &s->search, p, n);
+    const struct subst_secret *x =
+        subst_find(s->h->env.secrets(s->h->env.arg), allowed, &s->search, p, n);
     if (!x)
         return true;
     (void)snprintf(text, sizeof(text), "secret %s may not be in %s", x->name, where);
@@ -543,7 +545,7 @@ void h2_stream_data(struct h2_stream *s, enum h2_side from, const char *p, size_
         s->h->broken |= buf_append(&s->raw, p, n) < 0;
         return;
     }
-    if (from == H2_GUEST && !may_pass(s, p, n, "the body"))
+    if (from == H2_GUEST && !may_pass(s, &s->pipe[H2_SERVER].swap, p, n, "the body"))
         return;
     if (pour(s, to, p, n, false) == 0)
         wake(s, to);
@@ -577,8 +579,8 @@ void h2_stream_trailers(struct h2_stream *s, enum h2_side from, struct h2_head *
         return;
     }
     if (from == H2_GUEST) {
-        s->search.n = s->search.allowed = 0;
-        if (!may_pass(s, (const char *)buf_head(&x->text), buf_len(&x->text), "trailers"))
+        s->search.n = 0;
+        if (!may_pass(s, NULL, (const char *)buf_head(&x->text), buf_len(&x->text), "trailers"))
             return;
     }
     head_free(pipe->trailers);

@@ -1,6 +1,6 @@
 #include "intercept/subst.h"
 
-#include "intercept/wipe.h"
+#include "intercept/swap.h"
 #include "util/cleanup.h"
 
 #include <errno.h>
@@ -154,12 +154,17 @@ static const struct subst_secret *holder_at(const struct subst *s, const char *p
     return NULL;
 }
 
-static const struct subst_secret *find_any(const struct subst *s, uint64_t allowed, const char *p,
-                                           size_t n)
+/* What `allowed` (NULL: nothing) replaces was decided when a body began: since then, the secrets may
+ * have changed, and so may their order. */
+static const struct subst_secret *find_any(const struct subst *s, const struct swap *allowed,
+                                           const char *p, size_t n)
 {
-    for (size_t i = 0; i < s->n; i++)
-        if (!(allowed >> i & 1) && memmem(p, n, s->secret[i].holder, s->secret[i].holder_len))
-            return &s->secret[i];
+    for (size_t i = 0; i < s->n; i++) {
+        const struct subst_secret *x = &s->secret[i];
+        if (memmem(p, n, x->holder, x->holder_len) &&
+            !(allowed && swap_replaces(allowed, x->holder, x->holder_len)))
+            return x;
+    }
     return NULL;
 }
 
@@ -299,7 +304,7 @@ static int replace_basic(const struct job *j, const struct http_field *f)
         code.n--;
     }
     ssize_t n = decode64(code, text, sizeof(text));
-    if (n <= 0 || !find_any(j->s, 0, text, (size_t)n))
+    if (n <= 0 || !find_any(j->s, NULL, text, (size_t)n))
         return -ENOENT;
     int r = replace(j, (struct http_text){text, (size_t)n}, SUBST_HEADER, f->name, &plain);
     if (r == 0)
@@ -309,7 +314,7 @@ static int replace_basic(const struct job *j, const struct http_field *f)
 
 static int put_value(const struct job *j, const struct http_field *f)
 {
-    const struct subst_secret *x = find_any(j->s, 0, f->name.p, f->name.n);
+    const struct subst_secret *x = find_any(j->s, NULL, f->name.p, f->name.n);
     if (x)
         return refuse(x, j->host, j->h, "the name of a header", j->why);
     int r = http_text_is_nocase(f->name, "authorization") ? replace_basic(j, f) : -ENOENT;
@@ -325,7 +330,7 @@ static int put_query(const struct job *j, struct http_text q)
         struct http_text one = {q.p, amp ? (size_t)(amp - q.p) : q.n};
         const char *eq = memchr(one.p, '=', one.n);
         size_t name = eq ? (size_t)(eq - one.p) : one.n;
-        const struct subst_secret *x = find_any(j->s, 0, one.p, name);
+        const struct subst_secret *x = find_any(j->s, NULL, one.p, name);
         if (x)
             return refuse(x, j->host, j->h, "the name of a query parameter", j->why);
         r = put(j->out, one.p, eq ? name + 1 : name);
@@ -346,9 +351,9 @@ static int put_target(const struct job *j)
     const struct http_head *h = j->h;
     const char *mark = memchr(h->target.p, '?', h->target.n);
     size_t path = mark ? (size_t)(mark - h->target.p) + 1 : h->target.n;
-    const struct subst_secret *x = find_any(j->s, 0, h->target.p, path);
+    const struct subst_secret *x = find_any(j->s, NULL, h->target.p, path);
     if (!x)
-        x = find_any(j->s, 0, h->method.p, h->method.n);
+        x = find_any(j->s, NULL, h->method.p, h->method.n);
     if (x)
         return refuse(x, j->host, h, "the path", j->why);
     int r = put(j->out, h->target.p, path);
@@ -396,8 +401,8 @@ int subst_head(const struct subst *s, const char *host, const struct http_head *
 
 /* --- bodies ---------------------------------------------------------------------------------- */
 
-const struct subst_secret *subst_find(const struct subst *s, struct subst_search *x, const char *p,
-                                      size_t n)
+const struct subst_secret *subst_find(const struct subst *s, const struct swap *allowed,
+                                      struct subst_search *x, const char *p, size_t n)
 {
     char seam[2 * SUBST_HOLDER_MAX];
     size_t head = MIN(n, (size_t)SUBST_HOLDER_MAX - 1);
@@ -405,9 +410,9 @@ const struct subst_secret *subst_find(const struct subst *s, struct subst_search
         return NULL;
     memcpy(seam, x->tail, x->n);
     memcpy(seam + x->n, p, head);
-    const struct subst_secret *found = x->n > 0 ? find_any(s, x->allowed, seam, x->n + head) : NULL;
+    const struct subst_secret *found = x->n > 0 ? find_any(s, allowed, seam, x->n + head) : NULL;
     if (!found)
-        found = find_any(s, x->allowed, p, n);
+        found = find_any(s, allowed, p, n);
     /* What a placeholder could begin with: the end of the earlier bytes, and of these. */
     const char *from = n >= SUBST_HOLDER_MAX - 1 ? p : seam;
     size_t all = n >= SUBST_HOLDER_MAX - 1 ? n : x->n + n;

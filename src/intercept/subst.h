@@ -94,12 +94,14 @@ int subst_target(const struct subst *s, const char *host, const struct http_head
 int subst_value(const struct subst *s, const char *host, const struct http_head *h, size_t i,
                 struct buf *out, char why[SUBST_TEXT_MAX]);
 
+struct swap; /* swap.h */
+
 /* A search for placeholders in bytes that arrive in pieces. */
 struct subst_search {
     char tail[SUBST_HOLDER_MAX];
     size_t n;
-    uint64_t allowed; /* a bit for each secret that is allowed there */
 };
-/* The secret whose placeholder is in these bytes, or began in earlier ones; NULL: none. */
-const struct subst_secret *subst_find(const struct subst *s, struct subst_search *x, const char *p,
-                                      size_t n);
+/* The secret whose placeholder is in these bytes, or began in earlier ones, and is not one of those
+ * that `allowed` (NULL: none) replaces; NULL: none. */
+const struct subst_secret *subst_find(const struct subst *s, const struct swap *allowed,
+                                      struct subst_search *x, const char *p, size_t n);

@@ -78,11 +78,10 @@ static int make_room(struct swap *w, const struct subst *s)
 }
 
 int swap_for_request(struct swap *w, const struct subst *s, const char *host,
-                     const struct http_head *h, uint64_t *allowed, char why[SUBST_TEXT_MAX])
+                     const struct http_head *h, char why[SUBST_TEXT_MAX])
 {
     int r = 0;
     swap_end(w);
-    *allowed = 0;
     w->form = form_of(h);
     for (size_t i = 0; r == 0 && h->framing != HTTP_EMPTY && i < s->n; i++) {
         const struct subst_secret *x = &s->secret[i];
@@ -92,7 +91,6 @@ int swap_for_request(struct swap *w, const struct subst *s, const char *host,
             (void)snprintf(why, SUBST_TEXT_MAX, "%s", x->name);
             return -EAGAIN;
         }
-        *allowed |= 1ULL << i;
         r = w->n == 0 ? make_room(w, s) : 0;
         if (r == 0)
             r = add(w, x->holder, x->holder_len, x->value, x->value_len);
@@ -136,6 +134,14 @@ static int put_form(enum swap_form form, const char *p, size_t n, struct buf *ou
 static const char *text_at(const struct swap *w, size_t at)
 {
     return (const char *)buf_head(&w->text) + at;
+}
+
+bool swap_replaces(const struct swap *w, const char *text, size_t n)
+{
+    for (size_t i = 0; i < w->n; i++)
+        if (w->pair[i].from_len == n && memcmp(text_at(w, w->pair[i].from), text, n) == 0)
+            return true;
+    return false;
 }
 
 /* The position of the first text in p; n: there is none. */

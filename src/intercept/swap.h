@@ -30,12 +30,13 @@ struct swap {
 };
 
 /* Sets up placeholders of secrets that may be in this request's body (in=body). -EAGAIN: the value
- * of one of them, named by `why`, is not known yet. *allowed: a bit for each of them
- * (subst_search). */
+ * of one of them, named by `why`, is not known yet. */
 int swap_for_request(struct swap *w, const struct subst *s, const char *host,
-                     const struct http_head *h, uint64_t *allowed, char why[SUBST_TEXT_MAX]);
+                     const struct http_head *h, char why[SUBST_TEXT_MAX]);
 /* Sets up values that come back from that host and become placeholders again (scrub=response). */
 int swap_for_response(struct swap *w, const struct subst *s, const char *host);
+/* Whether that text is one of those it replaces. */
+bool swap_replaces(const struct swap *w, const char *text, size_t n);
 /* Appends p to `out`, with the texts replaced; `last`: nothing follows. -ENOSPC: `out` is too
  * small; -ENOMEM. */
 int swap_run(struct swap *w, const char *p, size_t n, bool last, struct buf *out);

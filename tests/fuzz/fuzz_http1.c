@@ -86,7 +86,6 @@ static void check_swap(const char *p, size_t n, size_t step)
     const struct subst s = {&x, 1};
     struct swap w = {0};
     struct buf whole = {.limit = 1 << 20}, cut = {.limit = 1 << 20}, back = {.limit = 1 << 20};
-    uint64_t allowed;
     char why[SUBST_TEXT_MAX];
     head.framing = HTTP_CHUNKED;
     x.place[0].where = SUBST_BODY;
@@ -97,10 +96,10 @@ static void check_swap(const char *p, size_t n, size_t step)
     x.value_len = sizeof(value) - 1;
     if (n > SWAP_PIECE)
         return;
-    REQUIRE(swap_for_request(&w, &s, "x.org", &head, &allowed, why) == 0 && w.n == 1);
+    REQUIRE(swap_for_request(&w, &s, "x.org", &head, why) == 0 && w.n == 1);
     w.form = SWAP_PLAIN;
     struct swap other = {0};
-    REQUIRE(swap_for_request(&other, &s, "x.org", &head, &allowed, why) == 0);
+    REQUIRE(swap_for_request(&other, &s, "x.org", &head, why) == 0);
     other.form = SWAP_PLAIN;
     swap_all(&w, p, n, n + 1, &whole);
     swap_all(&other, p, n, step, &cut);

@@ -321,6 +321,39 @@ static void values_are_put_into_bodies_and_taken_out(void **state)
     close_world(&w);
 }
 
+/* While a body arrives, other secrets move to the place of those that may be in it. */
+static void secrets_change_during_a_body(void **state)
+{
+    enum { LONG = H2_WINDOW };
+    static const char *const last[] = {HOLDER, MINTED};
+    static char text[LONG + sizeof(HOLDER)];
+    for (size_t i = 0; i < ARRAY_LEN(last); i++) {
+        struct world w;
+        open_world(&w, "");
+        w.secret[0].place[0].where = SUBST_BODY;
+        memset(text, 'x', LONG);
+        memcpy(text + LONG, last[i], sizeof(HOLDER));
+        w.client.text = text;
+        w.client.to_send = strlen(text);
+        w.server.refuses_to_read = true;
+        ask(&w, "POST", "x.org", "/", "a", "b", true);
+        assert_true(w.client.to_send > sizeof(HOLDER));
+        struct subst_secret moved = w.secret[0];
+        w.secret[0] = w.secret[1];
+        w.secret[1] = moved;
+        w.server.refuses_to_read = false;
+        assert_int_equal(nghttp2_session_consume(w.server.s, 1, buf_len(&w.server.data)), 0);
+        pump(&w);
+        assert_int_equal(has(&w.server, "1 end\n"), i == 0);
+        assert_int_equal(buf_len(&w.reports) > 0, i == 1);
+        assert_int_equal(has(&w.client, "1 msb-blocked: secret MINTED may not be in the body\n"),
+                         i == 1);
+        if (i == 0)
+            assert_memory_equal(buf_head(&w.server.data) + LONG, VALUE, strlen(VALUE));
+        close_world(&w);
+    }
+}
+
 static void a_request_waits_for_its_value(void **state)
 {
     struct world w;
@@ -559,6 +592,7 @@ int main(void)
         cmocka_unit_test(values_reach_the_server_and_are_not_indexed),
         cmocka_unit_test(bodies_stream_within_their_windows),
         cmocka_unit_test(values_are_put_into_bodies_and_taken_out),
+        cmocka_unit_test(secrets_change_during_a_body),
         cmocka_unit_test(a_request_waits_for_its_value),
         cmocka_unit_test(placeholders_elsewhere_are_not_sent),
         cmocka_unit_test(placeholders_in_trailers_are_not_sent),

@@ -13,6 +13,7 @@
 #include "util/cleanup.h"
 
 #define HOLDER "msb_aaaaaaaaaaaaaaaaaaaa"
+#define OTHER "msb_bbbbbbbbbbbbbbbbbbbb"
 
 enum { VALUE_MAX = 4000, TURNS = 100 };
 
@@ -26,8 +27,8 @@ struct peer {
 
 struct world {
     struct loop loop;
-    struct subst_secret secret;
-    struct config_mint mint;
+    struct subst_secret secret[2];
+    struct config_mint mint[2];
     struct config config;
     struct conn_host host;
     struct peer client, server;
@@ -52,14 +53,14 @@ static int open_peer(struct peer *p)
     return pair[1];
 }
 
-/* A connection to x.org, with a secret of n bytes that may be in bodies. */
+/* A connection to x.org, with a secret of n bytes that may be in bodies, and one that may not. */
 static void open_world(struct world *w, size_t n)
 {
     struct link_flow f = {.id.peer.port = LINK_PORT_PLAIN, .host = "x.org"};
     memset(w, 0, sizeof(*w));
     buf_init(&w->reports, 1 << 16);
     memset(w->value, 'v', n);
-    w->secret = (struct subst_secret){
+    w->secret[0] = (struct subst_secret){
         .name = "KEY",
         .holder = HOLDER,
         .holder_len = strlen(HOLDER),
@@ -69,8 +70,12 @@ static void open_world(struct world *w, size_t n)
         .n_hosts = 1,
         .place = {{.where = SUBST_PLAINTEXT}, {.where = SUBST_BODY}, {.where = SUBST_RESPONSE}},
         .n_places = 2};
-    w->config.subst = (struct subst){&w->secret, 1};
-    w->config.mint = &w->mint;
+    w->secret[1] = w->secret[0];
+    memcpy(w->secret[1].name, "OTHER", sizeof("OTHER"));
+    memcpy(w->secret[1].holder, OTHER, sizeof(OTHER));
+    w->secret[1].n_places = 1;
+    w->config.subst = (struct subst){w->secret, 2};
+    w->config.mint = w->mint;
     assert_int_equal(loop_init(&w->loop), 0);
     w->host = (struct conn_host){.loop = &w->loop, .config = &w->config, .report = report};
     node_init(&w->host.all);
@@ -157,10 +162,34 @@ static void a_head_is_not_sent_without_its_body(void **state)
     close_world(&w);
 }
 
+/* While a body arrives, another secret moves to the place of the one that may be in it. */
+static void secrets_change_during_a_body(void **state)
+{
+    static const char *const last[] = {HOLDER, OTHER};
+    for (size_t i = 0; i < ARRAY_LEN(last); i++) {
+        static struct world w;
+        char chunk[64];
+        open_world(&w, 8);
+        say(&w, &w.client,
+            "POST / HTTP/1.1\r\nHost: x.org\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n");
+        struct subst_secret moved = w.secret[0];
+        w.secret[0] = w.secret[1];
+        w.secret[1] = moved;
+        (void)snprintf(chunk, sizeof(chunk), "18\r\n%s\r\n0\r\n\r\n", last[i]);
+        say(&w, &w.client, chunk);
+        const char *got = heard(&w, &w.server);
+        assert_int_equal(strstr(got, "8\r\nvvvvvvvv\r\n0\r\n\r\n") != NULL, i == 0);
+        assert_string_equal(buf_text(&w.reports),
+                            i == 0 ? "" : "secret OTHER may not be in the body\n");
+        close_world(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_head_is_not_sent_without_its_body),
+        cmocka_unit_test(secrets_change_during_a_body),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
