@@ -371,8 +371,10 @@ void h2_free(struct h2 *h)
 int h2_take(struct h2 *h, enum h2_side from, const void *p, size_t n)
 {
     nghttp2_session *s = h->session[from];
-    if (h->broken || !s)
+    if (h->broken)
         return -EPROTO;
+    if (!s) /* the server has said all that matters, but the client may still have to read it */
+        return 0;
     ssize_t k = nghttp2_session_mem_recv(s, p, n);
     if (k < 0)
         h->broken = true;

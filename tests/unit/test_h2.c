@@ -505,6 +505,32 @@ static void servers_that_reset_hang_up_or_are_not_there(void **state)
     close_world(&w);
 }
 
+/* What a server says after its GOAWAY does not end a response that the client is still reading. */
+static void responses_are_delivered_after_goaway(void **state)
+{
+    enum { LONG = 200000 };
+    static const uint8_t ping[] = "\0\0\x8\6\0\0\0\0\0abcdefgh";
+    struct world w;
+    open_world(&w, "");
+    w.client.refuses_to_read = true;
+    ask(&w, "GET", "x.org", "/", "a", "b", false);
+    assert_int_equal(nghttp2_submit_shutdown_notice(w.server.s), 0);
+    pump(&w);
+    w.server.to_send = LONG;
+    reply(&w, 1, "a", "b", true);
+    assert_int_equal(nghttp2_submit_goaway(w.server.s, 0, 1, NGHTTP2_NO_ERROR, NULL, 0), 0);
+    pump(&w);
+    assert_true(w.server.to_send == 0 && buf_len(&w.client.data) < LONG);
+    assert_int_equal(h2_take(w.h, H2_SERVER, ping, sizeof(ping) - 1), 0);
+    assert_false(h2_over(w.h));
+    w.client.refuses_to_read = false;
+    assert_int_equal(nghttp2_session_consume(w.client.s, 1, buf_len(&w.client.data)), 0);
+    pump(&w);
+    assert_int_equal(buf_len(&w.client.data), LONG);
+    assert_true(has(&w.client, "1 end\n") && h2_over(w.h));
+    close_world(&w);
+}
+
 static void responses_that_make_no_sense_become_502(void **state)
 {
     struct world w;
@@ -599,6 +625,7 @@ int main(void)
         cmocka_unit_test(requests_that_make_no_sense_are_refused),
         cmocka_unit_test(heads_have_a_limit),
         cmocka_unit_test(servers_that_reset_hang_up_or_are_not_there),
+        cmocka_unit_test(responses_are_delivered_after_goaway),
         cmocka_unit_test(responses_that_make_no_sense_become_502),
         cmocka_unit_test(floods_end_the_connection),
         cmocka_unit_test(rapid_resets_end_the_connection),
