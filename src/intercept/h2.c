@@ -228,10 +228,13 @@ static int on_send_data(nghttp2_session *session, nghttp2_frame *frame, const ui
 static int on_frame_sent(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
 {
     struct h2 *h = arg;
+    struct h2_stream *s = stream_of(session, frame->hd.stream_id);
     bool last = (frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) &&
                 frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
-    struct h2_stream *s = last ? stream_of(session, frame->hd.stream_id) : NULL;
-    if (s && side_of(h, session) == H2_GUEST)
+    enum h2_side to = side_of(h, session);
+    if (s && to == H2_SERVER && frame->hd.type == NGHTTP2_HEADERS)
+        h2_stream_dequeued(s);
+    if (s && to == H2_GUEST && last)
         h2_stream_answered(s);
     return 0;
 }
@@ -368,6 +371,15 @@ void h2_free(struct h2 *h)
     free(h);
 }
 
+/* A request or a reset is also queued for the other side. */
+static bool queues_too_much(const struct h2 *h)
+{
+    for (unsigned i = 0; i < 2; i++)
+        if (h->session[i] && nghttp2_session_get_outbound_queue_size(h->session[i]) > H2_QUEUE_MAX)
+            return true;
+    return false;
+}
+
 int h2_take(struct h2 *h, enum h2_side from, const void *p, size_t n)
 {
     nghttp2_session *s = h->session[from];
@@ -378,7 +390,7 @@ int h2_take(struct h2 *h, enum h2_side from, const void *p, size_t n)
     ssize_t k = nghttp2_session_mem_recv(s, p, n);
     if (k < 0)
         h->broken = true;
-    else if (nghttp2_session_get_outbound_queue_size(s) > H2_QUEUE_MAX)
+    else if (queues_too_much(h))
         send_away(h, from);
     if (from == H2_SERVER && !nghttp2_session_want_read(s))
         h2_lost_server(h);

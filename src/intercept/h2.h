@@ -11,7 +11,9 @@
  *  1. Waiting body bytes are within the windows that we have granted: H2_WINDOW for each direction
  *     of a connection. They are granted again once the bytes were passed on.
  *  2. A field with a value in it is never indexed (HPACK), and nghttp2's memory is wiped when it is freed.
- *  3. What a peer can make nghttp2 queue has a limit; a peer that floods is disconnected.
+ *  3. What a peer can make nghttp2 queue, for itself or for the other side, has a limit; a peer that
+ *     floods is disconnected. While a server takes no more requests, even those that were reset stay
+ *     in its queue.
  */
 #pragma once
 
@@ -21,7 +23,7 @@ enum {
     H2_STREAMS_MAX = 100,
     H2_WINDOW = 1 << 20,    /* for a connection; a stream gets half of it */
     H2_QUEUE_MAX = 2000,    /* frames waiting to be sent */
-    H2_HEADS_MAX = 1 << 20, /* bytes of heads waiting for a secret's value */
+    H2_HEADS_MAX = 1 << 20, /* bytes of heads waiting for a secret's value, or for the server */
 };
 
 enum h2_side { H2_GUEST, H2_SERVER };

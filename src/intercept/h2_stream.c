@@ -125,6 +125,13 @@ static void stream_reset(struct h2_stream *s, enum h2_side side, uint32_t code)
         s->h->broken = true;
 }
 
+/* The client may try again. */
+static void turn_away(struct h2_stream *s)
+{
+    s->refused = true;
+    stream_reset(s, H2_GUEST, NGHTTP2_REFUSED_STREAM);
+}
+
 static size_t put_nv(size_t n, struct http_text name, struct http_text value, uint8_t flags)
 {
     nv[n] = (nghttp2_nv){.name = (uint8_t *)(uintptr_t)name.p,
@@ -330,8 +337,8 @@ static bool check_request(struct h2_stream *s, const struct h2_head *x)
         refuse(s, 502, "server_not_trusted", s->h->env.trouble);
         return false;
     }
-    if (s->h->server_gone) { /* it may try again on another connection */
-        stream_reset(s, H2_GUEST, NGHTTP2_REFUSED_STREAM);
+    if (s->h->server_gone) { /* on another connection */
+        turn_away(s);
         return false;
     }
     return true;
@@ -393,7 +400,7 @@ static void await_value(struct h2_stream *s, struct h2_head *x, const char *secr
         return;
     size_t n = buf_len(&x->text);
     if (s->h->held + n > H2_HEADS_MAX || !(s->held = head_steal(x))) {
-        stream_reset(s, H2_GUEST, NGHTTP2_REFUSED_STREAM);
+        turn_away(s);
         return;
     }
     s->h->held += n;
@@ -410,6 +417,21 @@ static void failed_to_send(struct h2_stream *s, struct h2_head *x, int r, const 
         refuse(s, 400, "bad_request", "the request is too long with its secrets in place");
 }
 
+/* Counts the n fields as queued for the server. False: too much is. */
+static bool count_queued(struct h2_stream *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        s->queued += nv[i].namelen + nv[i].valuelen;
+    s->h->queued += s->queued;
+    return s->h->queued <= H2_HEADS_MAX;
+}
+
+void h2_stream_dequeued(struct h2_stream *s)
+{
+    s->h->queued -= s->queued;
+    s->queued = 0;
+}
+
 static int send_request(struct h2_stream *s, const struct h2_head *x, const struct subst *secrets,
                         char why[SUBST_TEXT_MAX])
 {
@@ -417,16 +439,18 @@ static int send_request(struct h2_stream *s, const struct h2_head *x, const stru
     if (!text)
         return -ENOMEM;
     int n = substitute(s, x, secrets, text, why);
-    int32_t id = n;
-    if (n >= 0) {
+    int32_t id = -1;
+    if (n >= 0 && count_queued(s, (size_t)n)) {
         id = nghttp2_submit_request(s->h->session[H2_SERVER], NULL, nv, (size_t)n,
                                     head.framing == HTTP_EMPTY ? NULL : &provider, s);
         s->id[H2_SERVER] = id;
         s->open[H2_SERVER] = id > 0;
     }
     (void)swap_take_scratch(text, -ECANCELED, NULL);
-    if (n >= 0 && id <= 0) /* there are no more numbers, or no memory */
-        stream_reset(s, H2_GUEST, NGHTTP2_REFUSED_STREAM);
+    if (n >= 0 && id <= 0) { /* too many wait, there are no more numbers, or no memory */
+        h2_stream_dequeued(s);
+        turn_away(s);
+    }
     return n < 0 ? n : 0;
 }
 
@@ -456,7 +480,7 @@ void h2_stream_request(struct h2_stream *s, struct h2_head *x)
 
 void h2_stream_resume(struct h2_stream *s)
 {
-    if (!s->held)
+    if (!s->held || s->refused)
         return;
     h2_stream_request(s, s->held);
     if (!s->open[H2_SERVER])
@@ -602,6 +626,8 @@ void h2_stream_closed(struct h2_stream *s, enum h2_side side, uint32_t code)
     enum h2_side other = !side;
     bool whole = s->pipe[H2_GUEST].eof; /* the response */
     s->open[side] = false;
+    if (side == H2_SERVER)
+        h2_stream_dequeued(s);
     drop_data(s, side);
     if (side == H2_GUEST && s->held) {
         stop_waiting(s);

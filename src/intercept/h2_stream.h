@@ -45,6 +45,7 @@ struct h2_stream {
     bool sent;            /* ... and all of it */
     struct h2_head *held; /* the head of a request waiting for a value */
     struct buf raw;       /* ... and what followed it */
+    size_t queued;        /* bytes of the head that the server has yet to be sent */
 };
 
 struct h2 {
@@ -53,7 +54,7 @@ struct h2 {
     struct h2_head head[2]; /* the one being read */
     struct node streams;
     unsigned n_waiting;
-    size_t held;              /* bytes of waiting heads */
+    size_t held, queued;      /* bytes of heads waiting for a value, for the server */
     struct bucket trifles[2]; /* frames that accomplish nothing */
     struct buf *out;          /* of h2_give() ... */
     size_t high;              /* ... and how much is enough */
@@ -77,6 +78,8 @@ void h2_stream_resume(struct h2_stream *s);
 void h2_stream_bad_response(struct h2_stream *s, const char *why);
 /* The stream has ended on one side; `code` is the reason. May free it. */
 void h2_stream_closed(struct h2_stream *s, enum h2_side side, uint32_t code);
+/* The head of the request was sent, or never will be. */
+void h2_stream_dequeued(struct h2_stream *s);
 /* The end of the response was sent. */
 void h2_stream_answered(struct h2_stream *s);
 /* n bytes of the body were sent to that side. */

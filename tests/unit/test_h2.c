@@ -612,6 +612,59 @@ static void answers_that_nobody_reads_are_limited(void **state)
     close_world(&w);
 }
 
+/* A server that takes one request at a time, and is at it. */
+static void open_busy_world(struct world *w)
+{
+    static const nghttp2_settings_entry one = {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, 1};
+    open_world(w, "");
+    assert_int_equal(nghttp2_submit_settings(w->server.s, 0, &one, 1), 0);
+    pump(w);
+    ask(w, "GET", "x.org", "/first", "a", "b", false);
+    assert_true(has(&w->server, "1 :path: /first\n"));
+}
+
+/* A request that is refused because of its body, while its head waits for the server. */
+static void ask_in_vain(struct world *w, const char *value)
+{
+    w->client.text = HOLDER;
+    w->client.to_send = strlen(w->client.text);
+    ask(w, "POST", "x.org", "/", "a", value, true);
+}
+
+static void heads_that_wait_for_the_server_are_limited(void **state)
+{
+    enum { LONG = 60000, MOST = H2_HEADS_MAX / LONG };
+    static char large[LONG + 1];
+    struct world w;
+    char text[64];
+    memset(large, 'a', LONG);
+    open_busy_world(&w);
+    for (int i = 0; i <= MOST; i++) {
+        ask_in_vain(&w, large);
+        (void)snprintf(text, sizeof(text), i < MOST ? "%d :status: 403\n" : "%d reset 7\n",
+                       2 * i + 3);
+        assert_true(has(&w.client, text));
+    }
+    assert_false(has(&w.client, "goaway"));
+    reply(&w, 1, "a", "b", false); /* those that nobody waits for are dropped */
+    ask(&w, "GET", "x.org", "/last", "a", large, false);
+    assert_true(has(&w.server, ":path: /last\n"));
+    reply(&w, 2 * MOST + 3, "a", "b", false);
+    assert_true(h2_idle(w.h));
+    close_world(&w);
+}
+
+static void requests_that_wait_for_the_server_are_limited(void **state)
+{
+    struct world w;
+    unsigned n = 0;
+    open_busy_world(&w);
+    for (; n < 2 * H2_QUEUE_MAX && !has(&w.client, "goaway"); n++)
+        ask_in_vain(&w, "b");
+    assert_true(has(&w.client, "goaway 11\n") && n <= H2_QUEUE_MAX + 1);
+    close_world(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -630,6 +683,8 @@ int main(void)
         cmocka_unit_test(floods_end_the_connection),
         cmocka_unit_test(rapid_resets_end_the_connection),
         cmocka_unit_test(answers_that_nobody_reads_are_limited),
+        cmocka_unit_test(heads_that_wait_for_the_server_are_limited),
+        cmocka_unit_test(requests_that_wait_for_the_server_are_limited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
