@@ -376,6 +376,18 @@ static void switch_protocols(struct conn *c, size_t n)
         finish(c);
 }
 
+/* The body's length will be another. A client of HTTP/1.0 knows no chunks: for it, the body ends
+ * with the connection. */
+static bool drop_length(struct conn *c)
+{
+    http_head_drop(&head, "content-length");
+    if (c->minor > 0)
+        return http_head_add(&head, "Transfer-Encoding", "chunked");
+    c->close = true;
+    http_head_drop(&head, "connection");
+    return http_head_add(&head, "Connection", "close");
+}
+
 /* Replaces values with placeholders, if requested. */
 static bool pass_head(struct conn *c, const char *p, size_t n)
 {
@@ -384,11 +396,8 @@ static bool pass_head(struct conn *c, const char *p, size_t n)
     if (c->to_guest.n == 0)
         return side_pass(&c->server, &c->guest, n);
     const char *end = memchr(p, '\r', n);
-    if (head.framing == HTTP_LENGTH && head.length > 0) {
-        http_head_drop(&head, "content-length");
-        if (c->minor == 0 || !http_head_add(&head, "Transfer-Encoding", "chunked"))
-            return false;
-    }
+    if (head.framing == HTTP_LENGTH && head.length > 0 && !drop_length(c))
+        return false;
     int r = buf_append(&text, p, end ? (size_t)(end - p) : 0);
     for (size_t i = 0; r == 0 && i < head.n; i++) {
         const struct http_field *f = &head.field[i];
@@ -444,7 +453,12 @@ static bool take_response_body(struct conn *c)
         return false;
     bool ok = n > 0;
     if (ok && c->to_guest.n > 0) {
-        ok = swap_piece(&c->to_guest, &c->response_body, what, p, (size_t)n, &c->guest.out) == 0;
+        const struct http_body *b = &c->response_body;
+        bool chunks = c->minor > 0 || b->framing != HTTP_LENGTH;
+        struct buf *out = &c->guest.out;
+        int r = chunks ? swap_piece(&c->to_guest, b, what, p, (size_t)n, out)
+                       : swap_run(&c->to_guest, p, (size_t)n, http_body_done(b), out);
+        ok = r == 0;
         buf_consume(&c->server.in, (size_t)n);
     } else if (ok) {
         ok = side_pass(&c->server, &c->guest, (size_t)n);

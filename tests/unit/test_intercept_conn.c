@@ -185,11 +185,43 @@ static void secrets_change_during_a_body(void **state)
     }
 }
 
+/* --- responses ------------------------------------------------------------------------------- */
+
+static void scrubbed_bodies_have_an_end(void **state)
+{
+    static const struct {
+        const char *version, *want;
+    } client[] = {
+        {"1.1", "HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n"
+                "6\r\nit is \r\n1e\r\n" HOLDER ", vvvv\r\n0\r\n\r\n"},
+        /* It knows no chunks, and asks to keep a connection that has to end. */
+        {"1.0", "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nit is " HOLDER ", vvvv"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(client); i++) {
+        static struct world w;
+        char text[256];
+        open_world(&w, 8);
+        w.secret[0].n_places = 3;
+        (void)snprintf(text, sizeof(text),
+                       "GET / HTTP/%s\r\nHost: x.org\r\nConnection: keep-alive\r\n\r\n",
+                       client[i].version);
+        say(&w, &w.client, text);
+        assert_non_null(strstr(heard(&w, &w.server), "GET / "));
+        say(&w, &w.server,
+            "HTTP/1.1 200 OK\r\nContent-Length: 20\r\nConnection: keep-alive\r\n\r\nit is vvv");
+        say(&w, &w.server, "vvvvv, vvvv");
+        assert_string_equal(heard(&w, &w.client), client[i].want);
+        assert_int_equal(w.client.eof, i == 1);
+        close_world(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_head_is_not_sent_without_its_body),
         cmocka_unit_test(secrets_change_during_a_body),
+        cmocka_unit_test(scrubbed_bodies_have_an_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
