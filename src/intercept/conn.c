@@ -304,8 +304,11 @@ static bool take_request(struct conn *c)
     size_t length = (size_t)head.length;
     bool whole = false;
     if (!prepare_body(c, p, (size_t)n, &whole) ||
-        !sign_request(c, p + n, buf_len(&c->guest.in) - (size_t)n, &fields))
+        !sign_request(c, p + n, buf_len(&c->guest.in) - (size_t)n, &fields)) {
+        if (whole) /* or it would be part of the next one, of any connection */
+            (void)swap_take_scratch(swap_scratch(SWAP_BODY), -ECANCELED, NULL);
         return c->ending;
+    }
     if (swap_for_response(&c->to_guest, &c->h->config->subst, c->host) < 0 || c->to_guest.n > 0)
         http_head_drop(&head, "accept-encoding"); /* compressed data cannot be searched */
     send_head(c);

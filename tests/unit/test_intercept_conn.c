@@ -185,6 +185,31 @@ static void secrets_change_during_a_body(void **state)
     }
 }
 
+static int sign(const struct http_head *h, const char *value, const void *body, size_t n,
+                struct buf *out, const char **why)
+{
+    return buf_append(out, "signed\0", 8);
+}
+
+/* A body whose request is refused in the end. */
+static void a_refused_body_is_not_part_of_the_next(void **state)
+{
+    static struct world w;
+    open_world(&w, 8);
+    w.secret[1].place[w.secret[1].n_places++] = (struct subst_place){.where = SUBST_SIGN};
+    w.host.sign = sign;
+    say(&w, &w.client,
+        "POST / HTTP/1.1\r\nHost: x.org\r\nAuthorization: AWS4-HMAC-SHA256 Credential=" OTHER
+        "/x\r\nContent-Length: 24\r\n\r\n" HOLDER);
+    assert_string_equal(heard(&w, &w.server), "");
+    assert_string_equal(buf_text(&w.reports), "a body with secrets in it cannot be signed\n");
+    close_world(&w);
+    open_world(&w, 8);
+    say(&w, &w.client, "POST / HTTP/1.1\r\nHost: x.org\r\nContent-Length: 1\r\n\r\na");
+    assert_non_null(strstr(heard(&w, &w.server), "\r\nContent-Length: 1\r\n\r\na"));
+    close_world(&w);
+}
+
 /* --- responses ------------------------------------------------------------------------------- */
 
 static void scrubbed_bodies_have_an_end(void **state)
@@ -221,6 +246,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_head_is_not_sent_without_its_body),
         cmocka_unit_test(secrets_change_during_a_body),
+        cmocka_unit_test(a_refused_body_is_not_part_of_the_next),
         cmocka_unit_test(scrubbed_bodies_have_an_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
