@@ -105,6 +105,9 @@ class Node:
     def tree(self):
         return sorted(str(p.relative_to(self.root)) for p in self.root.rglob("*") if not p.is_dir() or p.is_symlink())
 
+    def trees(self):
+        return sorted((self.root / "opt").glob("msb-node-*"))
+
     def runtime(self, plugin):
         tomllib = pytest.importorskip("tomllib")
         return tomllib.loads(self.config.read_text())["plugins"][plugin]["containerd"]
@@ -138,7 +141,7 @@ def test_containerd(node, before, plugin):
     (node.source / "bin" / "msb").write_text("another build")
     node("install")
     assert (node.root / "opt/msb/bin/msb-runtime").read_text() == "another build" and node.restarted() == []
-    assert len(list((node.root / "opt").glob("msb-*"))) == 1, "the old one is gone"
+    assert len(node.trees()) == 1, "the old one is gone"
     node("remove")
     assert node.restarted() == ["systemctl restart containerd"] and node.tree() == was
     assert not before or node.config.read_text() == before
@@ -162,16 +165,28 @@ def test_crio(node):
 def test_sandboxes_that_still_run_keep_their_files(node):
     node.has("containerd")
     node("install")
-    (tree,) = (node.root / "opt").glob("msb-*")
+    (tree,) = node.trees()
     (node.proc / "123").mkdir()
     (node.proc / "123" / "exe").symlink_to(f"/opt/{tree.name}/bin/msb")
     (node.source / "bin" / "msb").write_text("another build")
     assert "still run" in node("install")
-    assert tree.exists() and len(list((node.root / "opt").glob("msb-*"))) == 2
+    assert tree.exists() and len(node.trees()) == 2
     assert "still run" in node("remove") and tree.exists() and not (node.root / "opt" / "msb").exists()
     (node.proc / "123" / "exe").unlink()
     node("remove")
     assert not tree.exists()
+
+
+def test_what_others_have_in_opt_stays(node):
+    node.has("containerd")
+    others = [node.root / "opt" / name / "file" for name in ("msb-data", "msb-0.1.0", "msb-4211", "msb-node-data")]
+    for file in others:
+        file.parent.mkdir(parents=True)
+        file.touch()
+    was = node.tree()
+    node("install")
+    node("remove")
+    assert node.tree() == was
 
 
 def test_what_is_refused(node):
