@@ -163,7 +163,7 @@ def test_crio(node):
 
 
 def test_sandboxes_that_still_run_keep_their_files(node):
-    node.has("containerd")
+    node.has("containerd", "crio")
     node("install")
     (tree,) = node.trees()
     (node.proc / "123").mkdir()
@@ -171,10 +171,14 @@ def test_sandboxes_that_still_run_keep_their_files(node):
     (node.source / "bin" / "msb").write_text("another build")
     assert "still run" in node("install")
     assert tree.exists() and len(node.trees()) == 2
-    assert "still run" in node("remove") and tree.exists() and not (node.root / "opt" / "msb").exists()
+    node.restarted()
+    was = node.tree()
+    assert "still run" in node("remove") and node.tree() == was, "what stops them, and what finds that, stays too"
+    assert (node.root / "opt/msb/bin/msb-runtime").exists() and node.crio.exists() and node.restarted() == []
+    node("check")
     (node.proc / "123" / "exe").unlink()
     node("remove")
-    assert not tree.exists()
+    assert node.tree() == ["usr/bin/containerd"] and len(node.restarted()) == 2
 
 
 def test_what_others_have_in_opt_stays(node):
