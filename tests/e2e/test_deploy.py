@@ -77,8 +77,9 @@ class Node:
             (self.source / path).write_text(path)
             (self.source / path).chmod(0o755)
         self.proc.mkdir()
+        self.refuses = place / "refuses"
         enter = place / "enter"
-        enter.write_text(f'#!/bin/sh\necho "$@" >> {self.restarts}\n')
+        enter.write_text(f'#!/bin/sh\n[ ! -e {self.refuses} ] || exit 1\necho "$@" >> {self.restarts}\n')
         enter.chmod(0o755)
         self.env = {"PATH": os.environ["PATH"], "NODE_ROOT": str(self.root), "MSB_SOURCE": str(self.source),
                     "NODE_ENTER": str(enter), "NODE_PROC": str(self.proc)}
@@ -159,6 +160,22 @@ def test_crio(node):
     assert node.restarted() == []
     node("remove")
     assert node.restarted() == ["systemctl restart containerd", "systemctl restart crio"]
+    assert node.tree() == ["usr/bin/containerd"]
+
+
+def test_a_restart_that_failed_is_made_up_for(node):
+    node.has("containerd", "crio")
+    for verb in ("install", "remove"):
+        node.refuses.touch()
+        assert "cannot restart containerd" in node(verb, fails=True)
+        assert "not restarted" in node("check", fails=True)
+        node.refuses.unlink()
+        node(verb)
+        assert node.restarted() == ["systemctl restart containerd", "systemctl restart crio"]
+        if verb == "install":
+            node("check")
+        node(verb)
+        assert node.restarted() == []
     assert node.tree() == ["usr/bin/containerd"]
 
 
