@@ -198,6 +198,35 @@ def test_sandboxes_that_still_run_keep_their_files(node):
     assert node.tree() == ["usr/bin/containerd"] and len(node.restarted()) == 2
 
 
+def test_a_private_configuration_stays_private(node):
+    node.has("containerd")
+    node.config.parent.mkdir(parents=True)
+    node.config.write_text(V2)
+    node.config.chmod(0o600)
+    os.chown(node.config, -1, 1 if os.geteuid() == 0 else -1)
+    was = node.config.stat()
+    for verb in ("install", "remove"):
+        node(verb)
+        now = node.config.stat()
+        assert (now.st_mode, now.st_uid, now.st_gid) == (was.st_mode, was.st_uid, was.st_gid)
+
+
+@pytest.mark.parametrize("link", ["/etc/containerd/config.toml", "/etc/containerd", "/etc/crio/crio.conf.d"])
+@pytest.mark.parametrize("there", [True, False], ids=["", "dangling"])
+def test_links_are_not_followed_out_of_the_node(node, tmp_path, link, there):
+    node.has("crio" if "crio" in link else "containerd")
+    path, outside = node.root / link[1:], tmp_path / "outside"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(outside)
+    if there and path.suffix:
+        outside.write_text(V2)
+    elif there:
+        outside.mkdir()
+    assert f"{link} is a symbolic link" in node("install", fails=True)
+    assert path.is_symlink() and outside.exists() == there and node.restarted() == []
+    assert not there or (outside.read_text() == V2 if path.suffix else list(outside.iterdir()) == [])
+
+
 def test_what_others_have_in_opt_stays(node):
     node.has("containerd")
     others = [node.root / "opt" / name / "file" for name in ("msb-data", "msb-0.1.0", "msb-4211", "msb-node-data")]
