@@ -227,6 +227,13 @@ def test_links_are_not_followed_out_of_the_node(node, tmp_path, link, there):
     assert not there or (outside.read_text() == V2 if path.suffix else list(outside.iterdir()) == [])
 
 
+def test_it_says_what_it_installed(node):
+    node.has("containerd")
+    (node.root / "opt" / "msb-node-99999999999").mkdir(parents=True)  # an old one, found after the new one
+    said = node("install")
+    assert f"installed {os.readlink(node.root / 'opt' / 'msb')}\n" in said
+
+
 def test_what_others_have_in_opt_stays(node):
     node.has("containerd")
     others = [node.root / "opt" / name / "file" for name in ("msb-data", "msb-0.1.0", "msb-4211", "msb-node-data")]
