@@ -12,6 +12,7 @@
 #include "util/json.h"
 #include "util/loop.h"
 #include "util/text.h"
+#include "util/utf8.h"
 
 #include <errno.h>
 #include <openssl/evp.h>
@@ -250,13 +251,17 @@ json_t *read_file_finish(const struct tool_run *run, const json_t *args, const s
     memcpy(&size, buf_head(&j->out.kept), sizeof(size));
     const uint8_t *p = buf_head(&j->out.kept) + sizeof(size);
     size_t n = buf_len(&j->out.kept) - sizeof(size);
+    bool more = size > run->offset && size - run->offset > n;
+    size_t begun = more && !base64 ? utf8_unfinished(p, n) : 0;
+    if (begun < n) /* that character is left to the next call */
+        n -= begun;
     json_t *content = base64 ? encode_base64(p, n) : json_stringn((const char *)p, n);
     if (!content && !base64)
         (void)err_set(e, EILSEQ,
                       "'%.100s' is not UTF-8 text at offset %llu: use the encoding base64",
                       run->path, (unsigned long long)run->offset);
     return content ? json_pack("{s:o, s:I, s:b}", "content", content, "size", (json_int_t)size,
-                               "truncated", size > run->offset && size - run->offset > n)
+                               "truncated", more)
                    : NULL;
 }
 

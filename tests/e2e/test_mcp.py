@@ -145,6 +145,18 @@ def test_files(server):
     assert base64.b64decode(r["content"]) == raw[16:24] and r["truncated"]
     r = server.call("read_file", name=name, path="/srv/raw")
     assert "not UTF-8" in r  # and not something that only looks like it
+    text = "aé€😀z"
+    server.call("write_file", name=name, path="/srv/a/c.txt", content=text)
+    for length in (4, 5, 6):
+        got, more = "", True
+        while more:
+            r = server.call("read_file", name=name, path="/srv/a/c.txt", offset=len(got.encode()), length=length)
+            got, more = got + r["content"], r["truncated"]
+        assert got == text
+    # A character that does not fit, and one that the end of the file cuts off.
+    assert "not UTF-8" in server.call("read_file", name=name, path="/srv/a/c.txt", offset=1, length=1)
+    server.call("exec", name=name, shell="printf 'a\\303' > /srv/a/d.txt")
+    assert "not UTF-8" in server.call("read_file", name=name, path="/srv/a/d.txt")
     entries = server.call("list_files", name=name, path="/srv")["entries"]
     assert sorted((x["name"], x["type"]) for x in entries) == [("a", "directory"), ("raw", "file")]
     assert "No such file" in server.call("read_file", name=name, path="/none")
