@@ -28,9 +28,8 @@ enum {
 #define META_SERVER "io.modelcontextprotocol/serverInfo"
 #define STATELESS_VERSION "2026-07-28"
 
-/* Newest first. The first has no handshake. */
-static const char *const versions[] = {STATELESS_VERSION, "2025-11-25", "2025-06-18", "2025-03-26",
-                                       "2024-11-05"};
+/* Newest first. The first has no handshake. 2025-03-26 is missing: it alone demands batches. */
+static const char *const versions[] = {STATELESS_VERSION, "2025-11-25", "2025-06-18", "2024-11-05"};
 
 static const char instructions[] =
     "Sandboxes are disposable Linux machines, each with its own kernel. Create one with 'create', "
@@ -312,8 +311,16 @@ static bool is_supported(const char *version)
     return false;
 }
 
-/* Accepts the client's version if it has a handshake and we support it; else offers the newest that
- * has one. */
+/* Offers the client's version, or the newest before it, which it is likely to know; else the newest
+ * that has a handshake. */
+static const char *offered(const char *asked)
+{
+    for (size_t i = 1; i < ARRAY_LEN(versions); i++)
+        if (strcmp(versions[i], asked) <= 0)
+            return versions[i];
+    return versions[1];
+}
+
 static void do_initialize(struct server *s, const struct mcp_message *m, bool stateless)
 {
     const char *asked = json_string_value(json_object_get(m->params, "protocolVersion"));
@@ -321,11 +328,9 @@ static void do_initialize(struct server *s, const struct mcp_message *m, bool st
         refuse_request(s, m->id, MCP_PARAMS, "\"protocolVersion\" is missing");
         return;
     }
-    bool agreed = is_supported(asked) && strcmp(asked, STATELESS_VERSION) != 0;
     reply(s, m->id,
-          json_pack("{s:s, s:o, s:o, s:s}", "protocolVersion", agreed ? asked : versions[1],
-                    "capabilities", capabilities(), "serverInfo", server_info(), "instructions",
-                    instructions),
+          json_pack("{s:s, s:o, s:o, s:s}", "protocolVersion", offered(asked), "capabilities",
+                    capabilities(), "serverInfo", server_info(), "instructions", instructions),
           false);
 }
 

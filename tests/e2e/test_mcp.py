@@ -95,8 +95,11 @@ def test_handshake(server):
     assert result["serverInfo"]["name"] == "msb"
     server.send("notifications/initialized")
     assert server.ask("ping")["result"] == {}
-    m = server.ask("initialize", {"protocolVersion": "1999-01-01", "capabilities": {}})
-    assert m["result"]["protocolVersion"] == "2025-11-25"  # ours, to take or leave
+    # Another one is ours, to take or leave. 2025-03-26 demands batches, which are refused.
+    for asked, offered in (("1999-01-01", "2025-11-25"), ("2026-07-28", "2025-11-25"), ("2025-03-26", "2024-11-05"),
+                           ("2024-11-05", "2024-11-05"), ("9999-01-01", "2025-11-25")):  # fmt: skip
+        m = server.ask("initialize", {"protocolVersion": asked, "capabilities": {}})
+        assert m["result"]["protocolVersion"] == offered, asked
     names = [t["name"] for t in server.ask("tools/list")["result"]["tools"]]
     assert names == ["create", "exec", "read_file", "write_file", "list_files", "logs", "list",
                      "stop", "remove"]  # fmt: skip
@@ -111,7 +114,7 @@ def test_stateless(server):
     wrong = {"io.modelcontextprotocol/protocolVersion": "2030-01-01"}
     e = server.ask("tools/list", {"_meta": wrong})["error"]
     assert e["code"] == -32022 and e["data"]["requested"] == "2030-01-01"
-    assert "2026-07-28" in e["data"]["supported"]
+    assert "2026-07-28" in e["data"]["supported"] and "2025-03-26" not in e["data"]["supported"]
 
 
 def test_a_sandbox_from_first_to_last(msb, server):
