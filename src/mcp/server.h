@@ -39,6 +39,7 @@ struct mcp_share {
 
 struct mcp_config {
     int (*msb)(int argc, char **argv); /* the command line, to be run in a child */
+    bool (*msb_failed)(void); /* there: msb failed itself, so the code is not its command's */
     const struct store *store;
     const char *image;          /* the default of `create` */
     const char *const *options; /* for each `create`; NULL-terminated */

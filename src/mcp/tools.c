@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -27,6 +28,8 @@ void tool_run_free(struct tool_run *run)
 {
     strlist_free(&run->argv);
     free(run->input);
+    if (run->timed_out)
+        (void)munmap(run->timed_out, sizeof(bool));
 }
 
 /* --- arguments ------------------------------------------------------------------------------- */
@@ -263,6 +266,15 @@ static int add_command(const json_t *args, struct strlist *argv)
     return r;
 }
 
+/* A command's own exit code may be 124, too. */
+static int run_exec(void *arg)
+{
+    const struct tool_run *run = arg;
+    int code = run->config->msb((int)run->argv.n, run->argv.v);
+    *run->timed_out = code == EXIT_TIMED_OUT && run->config->msb_failed();
+    return code;
+}
+
 static int exec_start(const struct mcp_config *c, const json_t *args, struct tool_run *run,
                       struct err *e)
 {
@@ -290,10 +302,15 @@ static int exec_start(const struct mcp_config *c, const json_t *args, struct too
         r = add(&run->argv, run->name, "--");
     if (r == 0)
         r = add_command(args, &run->argv);
+    void *shared =
+        mmap(NULL, sizeof(bool), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared != MAP_FAILED)
+        run->timed_out = shared;
+    run->fn = run_exec;
     run->out_max = (size_t)arg_number(args, "max_output_bytes");
     run->n_input = input ? strlen(input) : 0;
     run->input = input ? strdup(input) : NULL;
-    return r < 0 || (input && !run->input) ? err_oom(e) : 0;
+    return r < 0 || !run->timed_out || (input && !run->input) ? err_oom(e) : 0;
 }
 
 static json_t *exec_finish(const struct tool_run *run, const json_t *args, const struct job *j,
@@ -303,7 +320,7 @@ static json_t *exec_finish(const struct tool_run *run, const json_t *args, const
                      mcp_text(buf_head(&j->out.kept), buf_len(&j->out.kept)), "stderr",
                      mcp_text(buf_head(&j->err.kept), buf_len(&j->err.kept)), "truncated",
                      capture_truncated(&j->out) || capture_truncated(&j->err), "timed_out",
-                     code == EXIT_TIMED_OUT);
+                     *run->timed_out);
 }
 
 /* --- logs, list, stop, remove ---------------------------------------------------------------- */

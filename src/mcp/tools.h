@@ -19,8 +19,9 @@ struct tool_run {
     uint64_t offset, length;
     uint32_t mode;
     bool append;
-    bool cached; /* create: the image must be in the cache */
-    char *input; /* malloc'd; its standard input */
+    bool cached;     /* create: the image must be in the cache */
+    bool *timed_out; /* exec: the child says so, in memory that it shares */
+    char *input;     /* malloc'd; its standard input */
     size_t n_input;
     size_t out_max;
     char made[SPEC_NAME_MAX + 1]; /* the sandbox that it creates; "" = none */

@@ -180,6 +180,8 @@ def test_time_limit(server):
     name = server.call("create")["name"]
     r = server.call("exec", name=name, shell="echo begun; sleep 600", timeout_seconds=0.5)
     assert r["timed_out"] and r["exit_code"] == 124 and r["stdout"] == "begun\n"
+    r = server.call("exec", name=name, shell="exit 124")
+    assert r["exit_code"] == 124 and not r["timed_out"]
 
 
 def test_calls_run_side_by_side_and_can_be_cancelled(msb, server):

@@ -111,6 +111,7 @@ static int mcp_run(const struct args *a)
     struct err e = {0};
     struct mcp_config c = {
         .msb = tool_main,
+        .msb_failed = ui_failed,
         .store = &s,
         .image = args_get(a, "image"),
         .options = (const char *const *)a->command,
