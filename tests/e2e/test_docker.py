@@ -279,6 +279,23 @@ def test_a_container_ends_with_its_command(docker):
     assert "No such container" in docker("wait", cid, code=1).stderr
 
 
+def test_cidfile(docker, tmp_path):
+    file = tmp_path / "cid"
+    seen = docker.ok("run", "--rm", "--cidfile", file, "-v", f"{tmp_path}:/m:ro", IMAGE, "cat", "/m/cid")
+    assert seen == file.read_text() and re.fullmatch("[0-9a-f]{64}", seen), "it is there before the command runs"
+    for verb, code in (("run", 125), ("create", 1)):
+        p = docker(verb, "--name", "late", "--cidfile", file, IMAGE, "true", code=code)
+        assert "container ID file found" in p.stderr and file.read_text() == seen
+    assert "No such" in docker("inspect", "late", code=1).stderr, "nothing ran"
+    missing = tmp_path / "none" / "cid"
+    assert str(missing) in docker("run", "--cidfile", missing, IMAGE, "true", code=125).stderr
+    file.unlink()
+    docker("run", "--cidfile", file, "--pull", "never", "nosuch/image:1", "true", code=125)
+    assert not file.exists(), "no container, no file"
+    cid = docker.ok("create", "--cidfile", file, IMAGE)
+    assert cid == file.read_text() == docker.ok("rm", cid)
+
+
 def test_create_start_attach_restart_kill(docker):
     cid = docker.ok("create", "--name", "later", "-e", "X=1", IMAGE, "sh", "-c", "echo $X -n; exit 4")
     assert docker.ok("inspect", "-f", "{{.State.Running}}", "later") == "false"

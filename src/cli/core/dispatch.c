@@ -247,6 +247,8 @@ const struct cmd cmd_help = {
     .run = help_run,
 };
 
+void (*cli_created)(const struct sandbox_spec *spec);
+
 int cli_run(int argc, char **argv)
 {
     return run_group(&root_cmd, 1, argc, argv);

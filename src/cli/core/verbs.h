@@ -6,8 +6,12 @@
 /* All of msb; returns the exit code. */
 int cli_main(int argc, char **argv);
 
+struct sandbox_spec;
+
 /* Runs a whole command line, from argv[1] on; may be called by verbs that need others. */
 int cli_run(int argc, char **argv);
+/* `run` and `create` call it, if such a verb has set it, once the sandbox exists. */
+extern void (*cli_created)(const struct sandbox_spec *spec);
 
 extern const struct cmd cmd_run, cmd_create, cmd_start, cmd_stop, cmd_restart, cmd_ping, cmd_touch,
     cmd_list, cmd_status, cmd_remove, cmd_copy, cmd_exec, cmd_logs, cmd_attach, cmd_wait,

@@ -2,6 +2,7 @@
 
 #include "cli/core/cmd.h"
 #include "cli/core/ui.h"
+#include "cli/core/verbs.h"
 #include "store/background.h"
 #include "util/cleanup.h"
 #include "util/fs.h"
@@ -88,6 +89,48 @@ static int attach_streams(const struct docker_cmd *d, struct strlist *argv)
     return strlist_add(argv, tty ? "--tty" : "--no-tty") < 0 ? EXIT_FAILED : 0;
 }
 
+/* --- the ID ---------------------------------------------------------------------------------- */
+
+/* Of the sandbox that is made here. --cidfile is created before it, and written once it exists. */
+static struct {
+    char id[DOCKER_ID_SIZE];
+    const char *file;
+    int fd; /* -1: none, or written */
+} made = {.fd = -1};
+
+static void note_id(const struct sandbox_spec *spec)
+{
+    docker_id(spec->name, spec->created_ns, made.id);
+    if (made.fd >= 0 && write_all(made.fd, made.id, strlen(made.id)) < 0)
+        (void)fprintf(stderr, "docker: cannot write %s: %s\n", made.file, strerror(errno));
+    close_fd(&made.fd);
+}
+
+static int expect_id(const struct docker_cmd *d, struct err *e)
+{
+    cli_created = note_id;
+    made.file = docker_get(d, "cidfile");
+    if (!made.file)
+        return 0;
+    made.fd = open(made.file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (made.fd < 0 && errno == EEXIST)
+        return err_set(e, EEXIST,
+                       "container ID file found, make sure the other container isn't running or "
+                       "delete %s",
+                       made.file);
+    return made.fd < 0 ? err_sys(e, errno, "failed to create the container ID file %s", made.file)
+                       : 0;
+}
+
+/* No container, no file. */
+static int end_id(int code)
+{
+    if (made.fd >= 0)
+        (void)unlink(made.file);
+    close_fd(&made.fd);
+    return code;
+}
+
 /* --- run and create -------------------------------------------------------------------------- */
 
 /* `words` (ends with NULL), the name, and all options that were translated. */
@@ -118,20 +161,6 @@ static int add_command(const struct docker_cmd *d, struct strlist *argv)
     return r;
 }
 
-/* A sandbox that is already gone gets a unique ID. */
-static int print_id(const struct docker_cmd *d, const struct store *s, const char *name)
-{
-    AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
-    char id[DOCKER_ID_SIZE];
-    int r = sandbox_open(s, name, &sb, NULL);
-    docker_id(name, r == 0 ? sb.spec.created_ns : 0, id);
-    const char *file = docker_get(d, "cidfile");
-    AUTO_CLOSE int fd = file ? open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644) : -1;
-    if (file && (fd < 0 || write_all(fd, id, strlen(id)) < 0))
-        (void)fprintf(stderr, "docker: cannot write %s: %s\n", file, strerror(errno));
-    return ui_print_line(id);
-}
-
 /* msb's own failures are Docker's 125; the command's exit codes are passed on. */
 static int run_code(int code)
 {
@@ -152,7 +181,7 @@ static int run_attached(struct docker_cmd *d, const char *name, bool passing)
     return add_command(d, &argv) < 0 ? DOCKER_FAILED : run_code(docker_call(&argv));
 }
 
-static int run_detached(struct docker_cmd *d, const struct store *s, const char *name, bool passing)
+static int run_detached(struct docker_cmd *d, const char *name, bool passing)
 {
     AUTO_STRLIST struct strlist argv = {0};
     const char *words[] = {"run", passing ? "--rm" : "--stop-when-done", "--quiet", "--detach",
@@ -160,7 +189,7 @@ static int run_detached(struct docker_cmd *d, const struct store *s, const char 
     if (begin_new(d, words, name, &argv) < 0 || add_command(d, &argv) < 0)
         return DOCKER_FAILED;
     int code = docker_call_silently(&argv);
-    return code == EXIT_OK ? print_id(d, s, name) : run_code(code);
+    return code == EXIT_OK ? ui_print_line(made.id) : run_code(code);
 }
 
 int docker_run(struct docker_cmd *d)
@@ -175,10 +204,12 @@ int docker_run(struct docker_cmd *d)
         r = choose_name(d, &s, name, &e);
     if (r == 0)
         r = name_image(d, &image, &e);
+    if (r == 0)
+        r = expect_id(d, &e);
     if (r < 0)
         return fail(d, &e, DOCKER_FAILED);
-    return docker_has(d, "detach") ? run_detached(d, &s, name, passing)
-                                   : run_attached(d, name, passing);
+    return end_id(docker_has(d, "detach") ? run_detached(d, name, passing)
+                                          : run_attached(d, name, passing));
 }
 
 /* Boots it once, so that everything about it has been checked; its command waits for `start`. */
@@ -204,12 +235,14 @@ int docker_create(struct docker_cmd *d)
     if (r == 0 && (strlist_add(&argv, d->words[0]) < 0 || strlist_add(&stop, "stop") < 0 ||
                    strlist_add(&stop, "--quiet") < 0 || strlist_add(&stop, name) < 0))
         r = err_oom(&e);
+    if (r == 0)
+        r = expect_id(d, &e);
     if (r < 0)
         return fail(d, &e, EXIT_FAILED);
-    int code = docker_call_silently(&argv);
+    int code = end_id(docker_call_silently(&argv));
     if (code == EXIT_OK)
         code = docker_call_silently(&stop);
-    return code == EXIT_OK ? print_id(d, &s, name) : EXIT_FAILED;
+    return code == EXIT_OK ? ui_print_line(made.id) : EXIT_FAILED;
 }
 
 /* --- start and exec -------------------------------------------------------------------------- */

@@ -22,6 +22,8 @@ static int create(const struct args *a, struct sandbox_request *q, struct err *e
     spinner_start(&spin, "Creating", q->spec.name);
     r = sandbox_create(&s, &q->spec, &q->create, ui_warn, e);
     spinner_stop(&spin);
+    if (r == 0 && cli_created)
+        cli_created(&q->spec);
     diag_took("creating the sandbox", t0);
     return r;
 }

@@ -124,6 +124,8 @@ static int create_sandbox(struct run *r, struct err *e)
     spinner_stop(&spin);
     close_fd(&r->sandbox.image_lock); /* the spec holds it now; a command may take days */
     r->created = x == 0;
+    if (r->created && cli_created)
+        cli_created(spec);
     diag_took("creating the sandbox", t0);
     return x;
 }
