@@ -218,7 +218,17 @@ def test_inspect(docker, web):
         assert "template: " in docker("inspect", "-f", bad, "web", code=1).stderr, bad
     p = docker("inspect", "nosuch", "web", code=1)
     assert "No such object: nosuch" in p.stderr and len(json.loads(p.stdout)) == 1
-    docker("container", "inspect", IMAGE, code=1)
+
+
+def test_inspect_by_type(docker, web, tmp_path):
+    docker.msb.ok("load", "-q", "-i", imagekit.busybox().archive("docker", tmp_path / "a.tar", "typed:1"))
+    assert docker.ok("inspect", "-f", "{{.Os}}", "typed:1") == "linux"
+    for words in (["container", "inspect"], ["inspect", "--type", "container"], ["container", "inspect", "--type=container"]):
+        assert "No such container: typed:1\n" in docker(*words, "typed:1", code=1).stderr, words
+        assert docker.ok(*words, "-f", "{{.Id}}", "web") == web
+    for words in (["image", "inspect"], ["inspect", "--type", "image"]):
+        assert "No such image: web\n" in docker(*words, "web", code=1).stderr
+        assert docker.ok(*words, "-f", "{{.Os}}", "typed:1") == "linux"
 
 
 def test_exit_codes(docker, tmp_path):

@@ -336,10 +336,13 @@ static int for_each(struct docker_cmd *d, const struct subcommand *c)
     return code;
 }
 
-static int run_subcommand(const struct subcommand *c, const char *name, bool image, char **argv,
-                          size_t n)
+static int run_subcommand(const struct subcommand *c, const char *name, const char *group,
+                          char **argv, size_t n)
 {
-    struct docker_cmd d = {.name = name, .verb = c->verb, .image = image};
+    struct docker_cmd d = {.name = name,
+                           .verb = c->verb,
+                           .image = strcmp(group, "image") == 0,
+                           .container = strcmp(group, "container") == 0};
     struct err e = {0};
     int code = DOCKER_FAILED;
     int r = docker_parse(&d, argv, n, c->flags & FIRST, &e);
@@ -376,7 +379,7 @@ static int docker_command(char **argv, size_t n)
         const struct subcommand *c = &subcommands[i];
         const char *name = container ? c->container : image ? c->image : c->name;
         if (name && strcmp(name, argv[at]) == 0)
-            return run_subcommand(c, name, image, argv + at + 1, n - at - 1);
+            return run_subcommand(c, name, group, argv + at + 1, n - at - 1);
     }
     return refuse(group, argv[at]);
 }

@@ -67,7 +67,7 @@ struct docker_cmd {
     size_t n_kept; /* options that the subcommand itself handles */
     char **words;  /* the remaining words */
     size_t n_words;
-    bool image; /* `docker image inspect` */
+    bool image, container; /* `docker image inspect`, `docker container inspect` */
 };
 
 /* Options of d->verb, from argv on. With `first`, the first word that is not an option ends them. */

@@ -206,16 +206,20 @@ static int inspect_one(const struct docker_cmd *d, const struct store *s, const 
     AUTO_SANDBOX struct sandbox sb = SANDBOX_NONE;
     const char *type = docker_get(d, "type");
     bool image = d->image || (type && strcmp(type, "image") == 0);
-    bool container = strcmp(d->name, "inspect") != 0 || (type && strcmp(type, "container") == 0);
+    bool container = d->container || (type && strcmp(type, "container") == 0);
     int r = image ? -ENOENT : docker_open(s, word, &sb, e);
     if (r == 0)
         *ret = container_json(s, &sb);
-    if (r == -ENOENT && !(container && !d->image)) {
+    if (r == -ENOENT && !container) {
         err_clear(e);
         r = find_image(word, ret, e);
     }
     if (r == -ENOENT || r == -EINVAL)
-        return err_set(e, ENOENT, "No such %s: %s", image ? "image" : "object", word);
+        return err_set(e, ENOENT, "No such %s: %s",
+                       image       ? "image"
+                       : container ? "container"
+                                   : "object",
+                       word);
     return r < 0 ? r : *ret ? 0 : err_oom(e);
 }
 
