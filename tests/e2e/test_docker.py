@@ -415,6 +415,21 @@ def test_two_images_with_one_short_id(docker, tmp_path):
     docker("rmi", *ids)
 
 
+def test_images_pulled_by_digest(docker, registry):
+    tagged = registry.push(imagekit.busybox(), "team/fixed:1")
+    name = tagged.rsplit(":", 1)[0]
+    docker("pull", "-q", tagged)
+    digest = docker.ok("images", "--format", "{{.Digest}}", tagged)
+    docker("rmi", tagged)
+    ref = f"{name}@{digest}"
+    docker("pull", "-q", ref)
+    for wanted in ([], [name], [ref], ["-f", f"reference={name}"]):
+        rows = docker.ok("images", "--format", "{{.Repository}} {{.Tag}} {{.Digest}}", *wanted).splitlines()
+        assert f"{name} <none> {digest}" in rows, wanted
+    assert docker.ok("images", "-q", name[:-1]) == ""
+    docker("rmi", ref)
+
+
 def test_commit_tag_push_login(docker, web, tmp_path):
     docker("exec", "web", "sh", "-c", "echo kept >/root/made")
     assert "No such container" in docker("commit", "nosuch", "made:1", code=1).stderr

@@ -255,6 +255,8 @@ static json_t *image_row(const struct docker_cmd *d, const struct image_record *
 {
     AUTO_FREE char *name = image_name(r);
     char id[DIGEST_TEXT_SIZE], digest[DIGEST_TEXT_SIZE], size[32], created[TIME_TEXT_MAX];
+    if (name)
+        name[strcspn(name, "@")] = '\0'; /* the digest has its own column */
     const char *slash = name ? strrchr(name, '/') : NULL;
     const char *colon = name ? strchr(slash ? slash : name, ':') : NULL;
     docker_image_id(r, id);
@@ -272,7 +274,7 @@ static json_t *image_row(const struct docker_cmd *d, const struct image_record *
                      json_sprintf("%s +0000 UTC", created), "Size", size, "Containers", "N/A");
 }
 
-/* An argument, or --filter reference=: a name with or without its tag. */
+/* An argument, or --filter reference=: a name with or without its tag or digest. */
 static int image_wanted(const struct docker_cmd *d, const struct image_record *r, struct err *e)
 {
     AUTO_FREE char *name = image_name(r);
@@ -285,7 +287,7 @@ static int image_wanted(const struct docker_cmd *d, const struct image_record *r
         want = d->kept[i].value + 10;
     }
     size_t n = want ? strlen(want) : 0;
-    return name && (!want || (strncmp(name, want, n) == 0 && (!name[n] || name[n] == ':')));
+    return name && (!want || (strncmp(name, want, n) == 0 && strchr(":@", name[n])));
 }
 
 int docker_images(struct docker_cmd *d)
