@@ -415,6 +415,16 @@ def test_two_images_with_one_short_id(docker, tmp_path):
     docker("rmi", *ids)
 
 
+def test_load(docker, tmp_path):
+    file = imagekit.busybox().archive("docker", tmp_path / "a.tar", "loaded:1")
+    p = docker("load", "-q", "-i", file)
+    assert (p.stdout, p.stderr) == ("Loaded image: loaded:1\n", "")
+    docker("rmi", "loaded:1")
+    with open(file) as archive:
+        assert docker("image", "load", stdin=archive).stdout == "Loaded image: loaded:1\n"
+    docker("rmi", "loaded:1")
+
+
 def test_images_pulled_by_digest(docker, registry):
     tagged = registry.push(imagekit.busybox(), "team/fixed:1")
     name = tagged.rsplit(":", 1)[0]

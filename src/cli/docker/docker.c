@@ -209,7 +209,7 @@ static int docker_rmi(struct docker_cmd *d)
 
 static int docker_load(struct docker_cmd *d)
 {
-    static const char *const words[] = {"load", NULL};
+    static const char *const words[] = {"load", "--print=Loaded image: ", NULL};
     return pass_words(d, words, 0);
 }
 

@@ -7,13 +7,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 static void say_loaded(void *ctx, const struct reference *ref, const struct digest *image)
 {
     AUTO_FREE char *name = reference_familiar(ref);
-    if (name)
+    const char *prefix = ctx;
+    if (name && prefix)
+        (void)printf("%s%s\n", prefix, name);
+    else if (name)
         ui_success("Loaded", name);
 }
 
@@ -72,8 +76,10 @@ static int load_run(const struct args *a)
         r = fd < 0 ? fd : 0;
     }
     if (r == 0) {
-        struct load_options opt = {
-            .tag = tag ? &ref : NULL, .platform = place ? &platform : NULL, .loaded = say_loaded};
+        struct load_options opt = {.tag = tag ? &ref : NULL,
+                                   .platform = place ? &platform : NULL,
+                                   .loaded = say_loaded,
+                                   .ctx = (void *)(uintptr_t)args_get(a, "print")};
         r = load(a, fd, &opt, &e);
     }
     if (r < 0)
@@ -87,6 +93,7 @@ const struct cmd cmd_load = {
     .summary = "Load images from an archive",
     .opts = OPTIONS({"input", 'i', "FILE", "Archive or directory to load (default: stdin)"},
                     {"tag", 't', "NAME:TAG", "Name for the image, instead of those in the archive"},
+                    {"print", 0, "PREFIX", "Print names after this, for docker", OPT_HIDDEN},
                     PLATFORM_OPTION, QUIET_OPTION),
     .details =
         "Reads archives of 'docker save', 'podman save', skopeo and buildx: a docker-archive or an "
