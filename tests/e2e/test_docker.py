@@ -415,6 +415,13 @@ def test_two_images_with_one_short_id(docker, tmp_path):
     docker("rmi", *ids)
 
 
+def test_flags_with_values(docker, web):
+    for word in ("false", "False", "FALSE", "f", "F", "0"):
+        assert web in docker.ok("ps", f"--quiet={word}", "--no-trunc") != web, word
+    for word in ("true", "True", "T", "1"):
+        assert docker.ok("ps", f"--quiet={word}", "--no-trunc", "-f", "name=web") == web, word
+
+
 def test_load(docker, tmp_path):
     file = imagekit.busybox().archive("docker", tmp_path / "a.tar", "loaded:1")
     p = docker("load", "-q", "-i", file)

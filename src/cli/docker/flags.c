@@ -397,6 +397,15 @@ static int unknown(const struct docker_cmd *d, const char *word, struct err *e)
                    d->name);
 }
 
+static bool is_false(const char *value)
+{
+    static const char *const words[] = {"0", "f", "F", "false", "False", "FALSE"};
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (strcmp(value, words[i]) == 0)
+            return true;
+    return false;
+}
+
 /* --name, --name=value, --name value, --flag=true. */
 static int parse_long(struct docker_cmd *d, char **argv, size_t n, size_t *at, struct err *e)
 {
@@ -406,10 +415,8 @@ static int parse_long(struct docker_cmd *d, char **argv, size_t n, size_t *at, s
     const char *value = name[len] ? name + len + 1 : NULL;
     if (!f)
         return unknown(d, word, e);
-    if (!takes_value(f)) {
-        bool off = value && (strcmp(value, "false") == 0 || strcmp(value, "0") == 0);
-        return off ? 0 : take(d, f, NULL, e);
-    }
+    if (!takes_value(f))
+        return value && is_false(value) ? 0 : take(d, f, NULL, e);
     if (!value && *at == n)
         return err_set(e, EINVAL, "flag needs an argument: --%s", f->name);
     return take(d, f, value ? value : argv[(*at)++], e);
