@@ -236,7 +236,7 @@ def test_it_says_what_it_installed(node):
 
 def test_what_others_have_in_opt_stays(node):
     node.has("containerd")
-    others = [node.root / "opt" / name / "file" for name in ("msb-data", "msb-0.1.0", "msb-4211", "msb-node-data")]
+    others = [node.root / "opt" / name / "file" for name in ("msb-data", "msb-0.1.0", "msb-4211", "msb-node-data", "msb-node-")]
     for file in others:
         file.parent.mkdir(parents=True)
         file.touch()
