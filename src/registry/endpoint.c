@@ -173,8 +173,11 @@ static int call_once(struct endpoint *ep, const struct endpoint_call *call,
                                  .send = call->send,
                                  .foreign = foreign};
         int r = url ? http_open(ep->http, &q, ret, &first) : -first.code;
-        if (r == 0)
+        if (r == 0) {
+            assert(*ret);
             atomic_store(&ep->alive, true);
+            (*ret)->foreign = (*ret)->foreign || foreign;
+        }
         if (r < 0 && url && !call->url && fall_back(ep, r))
             continue;
         if (r < 0 && e)
@@ -194,7 +197,8 @@ int endpoint_call(struct endpoint *ep, const struct endpoint_call *q, struct htt
         if (r < 0)
             return r;
         assert(resp);
-        if (resp->status != 401 || round == 1) {
+        /* Another server's challenge would name who gets our password. */
+        if (resp->status != 401 || resp->foreign || round == 1) {
             *ret = resp;
             return 0;
         }

@@ -55,7 +55,7 @@ struct endpoint_call {
     uint64_t from;
     const struct http_send *send;
 };
-/* Answers challenges. Any status is a success, including 401 if it cannot be answered further. */
+/* Answers the challenges of our own server. Any status is a success, including 401 if it cannot be answered further. */
 int endpoint_call(struct endpoint *ep, const struct endpoint_call *q, struct http_response **ret,
                   struct err *e);
 /* The same for a GET. */

@@ -699,6 +699,7 @@ int http_open(struct http *h, const struct http_request *q, struct http_response
     }
     if (a->location) /* an invalid one is ignored */
         a->pub.location = url_resolve(a->url, a->location);
+    a->pub.foreign = !http_same_origin(a->url, a->origin);
     a->q = NULL;
     curl_off_t length = -1;
     if (h->curl->easy_getinfo(a->conn->easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length) ==

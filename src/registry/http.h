@@ -76,6 +76,7 @@ struct http_request {
 /* An answer whose headers have arrived. Strings are empty where there was no such header. */
 struct http_response {
     long status;
+    bool foreign;                    /* a server other than the requested one sent it */
     int64_t length;                  /* of the body; -1: not given */
     uint64_t range_from, range_size; /* of Content-Range; size 0: not given */
     char docker_digest[256];

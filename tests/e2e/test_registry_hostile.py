@@ -205,6 +205,35 @@ def test_credentials_stay_with_their_host(puller, fake, image):
             assert not any(t in str(headers) for t in fake.granted)
 
 
+@pytest.mark.parametrize("scheme", ["Basic", "Bearer", "identity"])
+def test_challenges_of_other_hosts_are_not_answered(puller, fake, image, scheme):
+    """Whoever answers in the registry's place could otherwise say where our password goes."""
+    word = base64.b64encode(b"me:s3cret").decode()
+    login = {"identitytoken": "refresh"} if scheme == "identity" else {"auth": word}
+    docker_config(puller, {"auths": {fake.host: login}})
+    puller.ok("pull", fake.ref)
+    mine = fake.ref.replace("/team/", "/mine/")
+    puller.ok("tag", fake.ref, mine)
+    with FakeRegistry() as thief:
+        kind = "Basic" if scheme == "Basic" else "Bearer"
+        thief.script = lambda q: q.fail(401, WWW_Authenticate=f'{kind} realm="{thief.url}/token",service="x"')
+
+        def script(q):
+            if q.path.endswith("/uploads/"):
+                return q.send(202, Location=f"{thief.url}/take")
+            return q.blob and (q.fail(404) if q.command == "HEAD" else q.redirect(f"{thief.url}{q.path}"))
+
+        fake.script = script
+        for verb, ref, why in (("pull", fake.ref, "denies access"), ("push", mine, "does not let you write")):
+            fake.log.clear()
+            thief.log.clear()
+            p = puller(verb, *(["-f"] if verb == "pull" else []), ref, check=1)
+            assert why in text(p)
+            assert thief.log and not thief.requests("/token")
+            for _, _, headers in fake.requests() + thief.requests():
+                assert "Authorization" not in headers and "refresh_token" not in str(headers)
+
+
 def test_a_redirect_on_the_same_host_keeps_the_token(puller, fake):
     fake.tokens()
     fake.script = lambda q: q.redirect("/moved" + q.path) \
