@@ -46,6 +46,7 @@ struct standing {
     char base[DIGEST_TEXT_SIZE]; /* of the host's tree when it was copied in or back */
     uint64_t new_dev, new_ino;   /* replacing: the new tree */
     bool still;                  /* replacing: the sandbox keeps running */
+    bool keep;                   /* replacing: the old tree, even if it has not changed */
 };
 
 static int standing_load(int dirfd, struct standing *ret)
@@ -62,14 +63,15 @@ static int standing_load(int dirfd, struct standing *ret)
     ret->new_dev = (uint64_t)json_integer_value(json_object_get(j, "new_dev"));
     ret->new_ino = (uint64_t)json_integer_value(json_object_get(j, "new_ino"));
     ret->still = json_is_true(json_object_get(j, "still"));
+    ret->keep = json_is_true(json_object_get(j, "keep"));
     return 0;
 }
 
 static int standing_save(int dirfd, const struct standing *st, struct err *e)
 {
-    json_t *j = json_pack("{s:s, s:s, s:I, s:I, s:b}", "stage", stages[st->stage], "base", st->base,
-                          "new_dev", (json_int_t)st->new_dev, "new_ino", (json_int_t)st->new_ino,
-                          "still", st->still);
+    json_t *j = json_pack("{s:s, s:s, s:I, s:I, s:b, s:b}", "stage", stages[st->stage], "base",
+                          st->base, "new_dev", (json_int_t)st->new_dev, "new_ino",
+                          (json_int_t)st->new_ino, "still", st->still, "keep", st->keep);
     int r = json_file_save(dirfd, STATE_FILE, j, true);
     return r < 0 ? err_sys(e, -r, "cannot record the state of the workspace") : 0;
 }
@@ -198,7 +200,7 @@ static int recover(int dirfd, const struct place *p, struct standing *st, warn_f
     }
     bool any = fstatat(p->parent, p->fresh, &there, AT_SYMLINK_NOFOLLOW) == 0;
     bool done = !any || there.st_dev != st->new_dev || there.st_ino != st->new_ino;
-    int r = done && any ? retire(p, st->base, false, warn, e) : 0;
+    int r = done && any ? retire(p, st->base, st->keep, warn, e) : 0;
     if (r == 0 && done)
         r = look(p, p->name, &m, e);
     if (r < 0)
@@ -507,7 +509,7 @@ static int replace(int dirfd, const struct place *p, struct standing *st, const 
         return -code;
     }
     (void)fsync(p->parent);
-    r = retire(p, st->base, how->crashed, how->warn, e);
+    r = retire(p, st->base, st->keep, how->warn, e);
     st->stage = how->still ? STAGE_OUT : STAGE_SAME;
     digest_text(&m->digest, st->base);
     return r < 0 ? r : standing_save(dirfd, st, e);
@@ -533,6 +535,7 @@ static int bring_back(int dirfd, const struct sandbox_spec *spec, const struct p
     st->new_dev = made.st_dev;
     st->new_ino = made.st_ino;
     st->still = how->still;
+    st->keep = how->crashed;
     return replace(dirfd, p, st, &m, how, e);
 }
 

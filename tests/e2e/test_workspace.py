@@ -3,6 +3,7 @@ import ctypes
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -368,6 +369,28 @@ def test_what_a_killed_sync_left_is_for_its_own_sandbox(msb):
     msb.ok("start", "-q", "a")
     kept = conflicts(msb, "w")
     assert [(c / "precious").read_text() for c in kept] == ["mine"]
+
+
+def test_a_killed_sync_after_a_crash_keeps_the_old_content(msb):
+    """The old tree has not changed since it was copied in, but the new one may be incomplete."""
+    msb.create("a", "--workspace", "w", *SNAP)
+    sh(msb, "a", "echo 1 >/workspace/f")
+    msb.ok("stop", "-q", "a")
+    place = msb.home / "workspaces" / "w"
+    old = place / f".data.{hashlib.sha256(b'a').hexdigest()[:12]}.msb-new"
+    state = msb.home / "sandboxes" / "a" / "workspace.json"
+    was = json.loads(state.read_text())
+    for keep in (False, True):
+        (place / "data").rename(old)
+        shutil.copytree(old, place / "data")
+        now = (place / "data").stat()
+        state.write_text(json.dumps({**was, "stage": "replacing", "new_dev": now.st_dev, "new_ino": now.st_ino,
+                                     "keep": keep}))
+        p = msb("start", "a", check=0)
+        assert (b"the sandbox crashed" in p.stderr) == keep
+        assert [tree(c) for c in conflicts(msb, "w")] == ([{"f": "1\n"}] if keep else [])
+        msb.ok("stop", "-q", "a")
+        was = json.loads(state.read_text())
 
 
 def test_a_workspace_that_is_used_at_the_same_time(msb):
