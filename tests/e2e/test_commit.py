@@ -1,8 +1,10 @@
 """commit, tag and push: what a sandbox wrote becomes an image that everybody can pull."""
 import base64
+import contextlib
 import gzip
 import io
 import json
+import socket
 import tarfile
 
 import pytest
@@ -183,6 +185,22 @@ def test_stopped_and_built_in(home):
                 for n in ("own/plain", "own/again:1"))
     assert one == two and len(one) == 2
     home.ok("rm", "-q", "plain")
+
+
+def test_sockets_in_a_directory_are_left_out(home, tmp_path):
+    root = tmp_path / "root"
+    with tarfile.open(fileobj=io.BytesIO(imagekit.shell_tar())) as t:
+        t.extractall(root)
+    (root / "run").mkdir(exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as s, contextlib.chdir(root / "run"):
+        s.bind("sock")
+    (root / "run/again").hardlink_to(root / "run/sock")
+    (root / "run/pid").write_text("1")
+    home.create("serving", root)
+    assert home.ok("exec", "serving", "--", "ls", "/run").split() == ["again", "pid", "sock"]
+    home.ok("commit", "-q", "serving", "own/serving")
+    assert home.ok("run", "-q", "own/serving", "--", "ls", "/run").split() == ["pid"]
+    home.ok("rm", "-q", "-f", "serving")
 
 
 def test_what_cannot_be_committed_or_tagged(app):

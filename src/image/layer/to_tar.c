@@ -254,6 +254,8 @@ static int put_entry(struct walk *w, struct tree_inode *ino)
         return put_directory(w, ino);
     if (ino->flags & TREE_WHITEOUT)
         return put_whiteout(w);
+    if (S_ISSOCK(ino->mode)) /* useless without its process */
+        return 0;
     if (ino->nlink > 1) {
         if (ino->nid && w->first)
             return put_link(w, w->first[ino->nid - 1]);
