@@ -301,6 +301,8 @@ static int store_image(struct pull *p, const struct reference *ref, const struct
     }
     int r = image_store_add_image(p->store, buf_head(manifest), buf_len(manifest), buf_head(config),
                                   buf_len(config), p->made, n, digest, e);
+    if (r == 0 && p->opt->again)
+        r = image_store_remake_disks(p->store, digest, e);
     return r < 0 ? r : image_store_tag(p->store, ref, digest, true, e);
 }
 

@@ -142,6 +142,34 @@ def test_force_downloads_again(puller, registry):
     assert path.read_bytes() == before[0] and path.stat().st_ino != before[1]
 
 
+def test_force_undoes_what_a_forged_layer_has_done(puller, registry):
+    """Also for other images that have it: their disks were made from it."""
+    four, six = registry.push(imagekit.layers(4), "real:4"), registry.push(imagekit.layers(6), "real:6")
+
+    def content(part):
+        return {n: (puller.home / "cache" / part / n).read_bytes() for n in cached(puller, part)}
+
+    puller.ok("pull", four)
+    first = content("layers")
+    puller.ok("pull", six)
+    disks, layers = content("disks"), content("layers")
+    puller.ok("image", "rm", four, six)
+    assert content("layers") == {}
+    victim, other = sorted(first, key=lambda n: len(first[n]))[::len(first) - 1]
+    assert len(first[victim]) < len(first[other])
+    (puller.home / "cache/layers" / victim).write_bytes(first[other])
+    puller.ok("pull", four)
+    puller.ok("pull", six)
+    assert disks.keys() == content("disks").keys() and not disks.items() & content("disks").items()
+    for ref in (four, six):  # what has the right size, too
+        for name, was in content("disks").items():
+            (puller.home / "cache/disks" / name).unlink()
+            (puller.home / "cache/disks" / name).write_bytes(was[:-9] + b"forgeries")
+        puller.ok("pull", "-f", ref)
+        assert content("layers") == layers and content("disks") == disks
+        assert {"real:4", "real:6"} <= {i.rpartition("/")[2] for i in puller.ok("image", "ls", "-q").split()}
+
+
 def test_unknown_names_are_explained(puller, registry):
     registry.push(imagekit.busybox(), "known:1")
     p = puller("pull", f"{registry.host}/known:2", check=1)

@@ -149,18 +149,18 @@ static int write_disk(struct image_store *s, struct cache_build *b,
 }
 
 static int make_disk(struct image_store *s, const struct image_layer *layers, size_t n,
-                     const struct digest *disk, uint64_t *ret_size, struct err *e)
+                     const struct digest *disk, bool again, uint64_t *ret_size, struct err *e)
 {
     uint64_t layers_size = 0;
     for (size_t i = 0; i < n; i++)
         layers_size += layers[i].erofs_size;
     if (n > OCI_LAYERS_MAX)
         return err_set(e, E2BIG, "the image has more than %d layers", OCI_LAYERS_MAX);
-    if (has_disk(s, disk, layers_size, ret_size))
+    if (!again && has_disk(s, disk, layers_size, ret_size))
         return 0;
     AUTO_CACHE_BUILD struct cache_build b = CACHE_BUILD_NONE;
     int r = build_lock(&b, s, "disk", disk, e);
-    if (r < 0 || has_disk(s, disk, layers_size, ret_size))
+    if (r < 0 || (!again && has_disk(s, disk, layers_size, ret_size)))
         return r;
     r = cache_build_begin(&b, e);
     if (r == 0)
@@ -233,6 +233,18 @@ static int fill_layers(struct image_store *s, const struct oci_manifest *m,
     return 0;
 }
 
+/* again: makes its disk anew. */
+static int record_image(struct image_store *s, const struct digest *image, struct record *r,
+                        bool again, struct err *e)
+{
+    r->disk = disk_name(r->layers, r->n_layers);
+    int code = make_disk(s, r->layers, r->n_layers, &r->disk, again, &r->disk_size, e);
+    if (code < 0)
+        return code;
+    code = record_write(s->cache.images_fd, image, r);
+    return code < 0 ? err_sys(e, -code, "cannot record the image") : 0;
+}
+
 /* Bottom up, so that an existing image is always complete. */
 static int store_image(struct image_store *s, const struct oci_manifest *m,
                        const struct oci_config *c, const struct digest *image, struct record *r,
@@ -243,14 +255,7 @@ static int store_image(struct image_store *s, const struct oci_manifest *m,
     if (record_read(s->cache.images_fd, image, &old) == 0)
         r->stored_ns = old.stored_ns;
     int code = fill_layers(s, m, c, r, e);
-    if (code < 0)
-        return code;
-    r->disk = disk_name(r->layers, r->n_layers);
-    code = make_disk(s, r->layers, r->n_layers, &r->disk, &r->disk_size, e);
-    if (code < 0)
-        return code;
-    code = record_write(s->cache.images_fd, image, r);
-    return code < 0 ? err_sys(e, -code, "cannot record the image") : 0;
+    return code < 0 ? code : record_image(s, image, r, false, e);
 }
 
 int image_store_add_image(struct image_store *s, const void *manifest, size_t manifest_len,
@@ -276,5 +281,62 @@ int image_store_add_image(struct image_store *s, const void *manifest, size_t ma
         r = store_image(s, &m, &c, &image, &rec, e);
     if (r == 0)
         *ret = image;
+    return r;
+}
+
+/* --- making disks again --------------------------------------------------------------------- */
+
+static bool share_layers(const struct record *a, const struct record *b)
+{
+    for (size_t i = 0; i < a->n_layers; i++)
+        for (size_t k = 0; k < b->n_layers; k++)
+            if (digest_equal(&a->layers[i].diff_id, &b->layers[k].diff_id))
+                return true;
+    return false;
+}
+
+static int remake_disk(struct image_store *s, const struct digest *image, struct record *r,
+                       struct err *e)
+{
+    char name[RECORD_NAME_SIZE];
+    for (size_t i = 0; i < r->n_layers; i++)
+        (void)image_store_has_layer(s, &r->layers[i].diff_id, &r->layers[i].erofs_size);
+    int code = record_image(s, image, r, true, e);
+    if (code == 0)
+        return 0;
+    record_erofs_name(&r->disk, name);
+    (void)unlinkat(s->disks_fd, name, 0); /* without it, the image counts as missing */
+    return code;
+}
+
+/* Names are read first: writing records changes the directory. */
+static int list_records(const struct image_store *s, struct strlist *names)
+{
+    AUTO_CLOSEDIR DIR *d = dir_read_at(s->cache.images_fd, ".");
+    if (!d)
+        return -errno;
+    int r = 0;
+    for (const struct dirent *ent; r == 0 && (ent = readdir(d));)
+        r = strlist_add(names, ent->d_name);
+    return r;
+}
+
+int image_store_remake_disks(struct image_store *s, const struct digest *image, struct err *e)
+{
+    AUTO_RECORD struct record own = {0};
+    AUTO_STRLIST struct strlist names = {0};
+    int r = record_read(s->cache.images_fd, image, &own);
+    if (r == 0)
+        r = list_records(s, &names);
+    if (r < 0)
+        return err_sys(e, -r, "cannot list the images");
+    r = remake_disk(s, image, &own, e);
+    for (size_t i = 0; i < names.n; i++) {
+        struct digest d;
+        AUTO_RECORD struct record rec = {0};
+        if (record_digest(names.v[i], &d) && !digest_equal(&d, image) &&
+            record_read(s->cache.images_fd, &d, &rec) == 0 && share_layers(&own, &rec))
+            (void)remake_disk(s, &d, &rec, NULL);
+    }
     return r;
 }

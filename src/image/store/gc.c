@@ -156,16 +156,6 @@ static int keep_parts(struct gc *g, const struct digest *image, const struct rec
     return r;
 }
 
-/* The digest in "<hex>.json" and "<hex>.1.erofs". */
-static bool digest_in_name(const char *name, const char *end, struct digest *ret)
-{
-    char text[DIGEST_TEXT_SIZE];
-    if (strlen(name) < DIGEST_HEX_SIZE - 1 || strcmp(name + DIGEST_HEX_SIZE - 1, end) != 0)
-        return false;
-    (void)snprintf(text, sizeof(text), "sha256:%.64s", name);
-    return digest_parse(text, ret, NULL) == 0;
-}
-
 /* images/ holds records, and images of directories and tars. */
 static int visit_image(struct gc *g, int dirfd, const char *name)
 {
@@ -175,13 +165,13 @@ static int visit_image(struct gc *g, int dirfd, const char *name)
     if (n > 6 && strcmp(name + n - 6, ".erofs") == 0)
         return g->opt->unused && !names_have(&g->singles, name) ? drop(g, dirfd, name) : 0;
     int r = -ENOENT;
-    if (digest_in_name(name, ".json", &d) && names_have(&g->records, name))
+    if (record_digest(name, &d) && names_have(&g->records, name))
         r = record_read(dirfd, &d, &rec);
     if (r == 0)
         return keep_parts(g, &d, &rec);
     if (r != -ENOENT)
         return r;
-    g->done.images += digest_in_name(name, ".json", &d);
+    g->done.images += record_digest(name, &d);
     return drop(g, dirfd, name);
 }
 

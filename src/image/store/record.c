@@ -21,6 +21,15 @@ void record_json_name(const struct digest *d, char name[RECORD_NAME_SIZE])
     (void)snprintf(name, RECORD_NAME_SIZE, "%s.json", hex);
 }
 
+bool record_digest(const char *name, struct digest *ret)
+{
+    char text[DIGEST_TEXT_SIZE];
+    if (strlen(name) < DIGEST_HEX_SIZE - 1 || strcmp(name + DIGEST_HEX_SIZE - 1, ".json") != 0)
+        return false;
+    (void)snprintf(text, sizeof(text), "sha256:%.64s", name);
+    return digest_parse(text, ret, NULL) == 0;
+}
+
 void record_erofs_name(const struct digest *d, char name[RECORD_NAME_SIZE])
 {
     char hex[DIGEST_HEX_SIZE];

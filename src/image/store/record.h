@@ -31,6 +31,9 @@ struct record {
 void record_json_name(const struct digest *d, char name[RECORD_NAME_SIZE]);
 void record_erofs_name(const struct digest *d, char name[RECORD_NAME_SIZE]);
 
+/* The digest in "<hex>.json"; false if that is not what the name is. */
+bool record_digest(const char *name, struct digest *ret);
+
 /* The record of an image, images/<digest>.json. */
 int record_read(int images_fd, const struct digest *image, struct record *ret);
 int record_write(int images_fd, const struct digest *image, const struct record *r);

@@ -19,6 +19,7 @@
  *    leads to is garbage, which any later removal collects.
  * 3. Nothing is removed except under the exclusive lock. A process that is about to use something
  *    (a pull that skips a layer, a sandbox whose spec is not on disk yet) holds the shared one.
+ *    Exception: a disk that may be wrong and cannot be made again.
  * 4. A damaged record, document or file counts as missing: the next pull recreates it.
  */
 #pragma once
@@ -83,6 +84,10 @@ int image_store_make_layer(struct image_store *s, const struct layer_want *want,
 int image_store_add_image(struct image_store *s, const void *manifest, size_t manifest_len,
                           const void *config, size_t config_len, const struct image_layer *layers,
                           size_t n_layers, struct digest *ret, struct err *e);
+
+/* Makes the disks of this image, and of all that share a layer with it, again: its layers were made
+ * again, perhaps because they were wrong. Other images for which that fails count as missing. */
+int image_store_remake_disks(struct image_store *s, const struct digest *image, struct err *e);
 
 /* Makes the reference mean that image. If it has a digest, its tag does not matter. pulled: the
  * registry said so, not a local user. */
