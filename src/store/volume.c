@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { TRIES = 16 }; /* attempts to add up a tree that is being moved around */
 #define DISK "disk.raw"
@@ -92,7 +93,8 @@ static int make_content(const struct store *s, int dir, struct volume *v, struct
     int r = cache < 0 ? cache : upper_create(cache, dir, DISK, v->size, e);
     if (r < 0)
         return err_wrap(e, r, "cannot create volume '%s'", v->name);
-    if (fstatat(dir, DISK, &st, AT_SYMLINK_NOFOLLOW) < 0)
+    AUTO_CLOSE int fd = openat(dir, DISK, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fdatasync(fd) < 0 || fstat(fd, &st) < 0) /* before the record says it exists */
         return err_sys(e, errno, "cannot create volume '%s'", v->name);
     v->size = (uint64_t)st.st_size; /* sizes are rounded up */
     return 0;

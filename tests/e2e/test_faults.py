@@ -352,6 +352,19 @@ def test_what_is_acknowledged_is_on_disk(msb, injector, verb, directory, file):
                                    "".join(text + "\n" for _, text in finished(injector.log))))
 
 
+def test_a_disk_volume_that_is_acknowledged_is_on_disk(msb, injector):
+    """The file system on a disk comes before the record of the volume."""
+    assert told(injector.run(["volume", "create", "-q", "d", "--kind", "disk", "--size", "16M"], ON_DISK, more=["-y"]))
+    calls = [text for _, text in finished(injector.log)]
+
+    def last(pattern):
+        return max(i for i, text in enumerate(calls) if re.match(pattern, text))
+
+    steps = [last(p) for p in (r"pwrite64\(\d+<[^>]*/volumes/d/", r"fdatasync\(\d+<[^>]*/volumes/d/disk.raw>\) += 0",
+                               r'rename.*"volume.json"\) += 0')]
+    assert steps == sorted(steps), calls
+
+
 def test_full_disk_and_read_only_home(msb, tmp_path):
     """A home on a file system with no room left, or that has become read-only."""
     if os.geteuid() != 0:
