@@ -35,6 +35,7 @@ static int open_temp(struct output_file *f)
         return 0;
     if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)
         return -errno;
+    (void)unlinkat(f->dirfd, f->temp, 0); /* left by an earlier process with our pid */
     f->fd = openat(f->dirfd, f->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, MODE);
     f->temp_used = f->fd >= 0;
     return f->fd < 0 ? -errno : 0;
@@ -77,6 +78,7 @@ static int give_name(struct output_file *f)
     if (fdatasync(f->fd) < 0)
         return -errno;
     if (!f->temp_used) {
+        (void)unlinkat(f->dirfd, f->temp, 0);
         if (linkat(AT_FDCWD, self, f->dirfd, f->temp, AT_SYMLINK_FOLLOW) < 0)
             return -errno;
         f->temp_used = true;

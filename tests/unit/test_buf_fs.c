@@ -1,10 +1,12 @@
 /* Buffers with a limit, lists of strings, files in directories that others may write to, child
  * processes. */
+#include "no_tmpfile.h"
 #include "unit.h"
 #include "util/buf.h"
 #include "util/cleanup.h"
 #include "util/err.h"
 #include "util/fs.h"
+#include "util/output_file.h"
 #include "util/process.h"
 #include "util/sock.h"
 #include "util/strlist.h"
@@ -433,6 +435,31 @@ static void test_a_descriptor_is_taken_or_closed(void **state)
     assert_int_equal(errno, EXDEV);
 }
 
+/* A killed process with our pid left its temporary name. */
+static void test_saving_where_a_name_was_left(void **state)
+{
+    const struct dir *d = *state;
+    char path[128], temp[64];
+    (void)snprintf(path, sizeof(path), "%s/f", d->path);
+    (void)snprintf(temp, sizeof(temp), ".msb-save.%d", (int)getpid());
+    assert_int_equal(file_replace_at(d->fd, temp, "left", 4, 0600, false), 0);
+    struct output_file f;
+    struct err e = {0};
+    assert_int_equal(output_file_open(&f, path, &e), 0);
+    assert_int_equal(write(f.fd, "new", 3), 3);
+    assert_int_equal(output_file_publish(&f, &e), 0);
+    output_file_close(&f);
+    expect_content(d, "f", "new");
+    assert_int_equal(faccessat(d->fd, temp, F_OK, 0), -1);
+}
+
+/* The last test. */
+static void test_saving_without_o_tmpfile(void **state)
+{
+    forget_tmpfile();
+    test_saving_where_a_name_was_left(state);
+}
+
 int main(void)
 {
 #define WITH_DIR(f) cmocka_unit_test_setup_teardown(f, dir_setup, dir_teardown)
@@ -453,6 +480,8 @@ int main(void)
         WITH_DIR(test_removal_of_what_is_write_protected),
         WITH_DIR(test_removal_beside_who_still_writes),
         WITH_DIR(test_mkdir_parents),
+        WITH_DIR(test_saving_where_a_name_was_left),
+        WITH_DIR(test_saving_without_o_tmpfile),
     };
     return cmocka_run_group_tests_name("buf_fs", tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 
 #include "image/store/upper.h"
 #include "image_fixture.h"
+#include "no_tmpfile.h"
 #include "unit.h"
 
 static int cache = -1, dest = -1;
@@ -167,6 +168,18 @@ static void test_grow(void **state)
     assert_int_equal(upper_grow(dest, "link", 128 << 20, &e), -ELOOP);
 }
 
+/* The last test: a name was left by a killed process that had our pid. */
+static void test_names_left_without_o_tmpfile(void **state)
+{
+    char name[64];
+    forget_tmpfile();
+    (void)snprintf(name, sizeof(name), "dest/.x.%d", (int)getpid());
+    put_file(tmp_path(name), "left", 4);
+    create("x", UPPER_SIZE_MIN);
+    check("x", UPPER_SIZE_MIN);
+    assert_int_equal(access(tmp_path(name), F_OK), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -175,6 +188,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_damaged_template, setup, teardown),
         cmocka_unit_test_setup_teardown(test_concurrent, setup, teardown),
         cmocka_unit_test_setup_teardown(test_grow, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_names_left_without_o_tmpfile, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

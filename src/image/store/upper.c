@@ -335,6 +335,7 @@ static int open_new(int dirfd, const char *name, char *temp, size_t temp_size)
         return fd < 0 ? -errno : fd;
     if ((size_t)snprintf(temp, temp_size, ".%s.%d", name, (int)getpid()) >= temp_size)
         return -ENAMETOOLONG;
+    (void)unlinkat(dirfd, temp, 0); /* left by an earlier process with our pid */
     fd = openat(dirfd, temp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     return fd < 0 ? -errno : fd;
 }
