@@ -100,7 +100,9 @@ static int make_way(const struct store *s, const char *name, const struct create
             r = sync_workspace(s, &old, 0, warn, e);
         sandbox_close(&old);
         audit_done(s, "remove", name, more, 0, r, e);
-    } else if (r == -ENOENT || opt->replace) { /* none, or one damaged beyond use */
+    } else if (r == -ENOENT || (opt->replace && !store_is_passing(r))) {
+        if (r != -ENOENT) /* damaged beyond use */
+            sync_warn_lost(s, name, warn);
         monitor_kill_leftover(s, name);
         err_clear(e);
         r = 0;

@@ -8,7 +8,6 @@
 #include "sandbox/sync.h"
 #include "store/audit.h"
 #include "util/loop.h"
-#include "workspace/snapshot.h"
 
 #include <errno.h>
 
@@ -51,19 +50,19 @@ static int sync_or_lose(const struct store *s, struct sandbox *sb, bool force, w
             err_hint(e, "remove it without a sync: msb rm -f %s", sb->spec.name);
         return r;
     }
-    if (spec_has_snapshot(&sb->spec) && snapshot_is_out(sb->dirfd) && warn)
-        warn("changes to its workspace that were not synced are lost");
+    sync_warn_lost(s, sb->spec.name, warn);
     return 0;
 }
 
 /* A sandbox that cannot be read can only be removed. */
-static int remove_damaged(struct held *h, bool force, int why, struct err *e)
+static int remove_damaged(struct held *h, bool force, int why, warn_fn warn, struct err *e)
 {
     if (!force) {
         err_hint(e, "remove it with `msb rm -f %s`", h->lock.name);
         return why;
     }
     err_clear(e);
+    sync_warn_lost(h->lock.store, h->lock.name, warn);
     return held_clear_leftover(h, e);
 }
 
@@ -96,7 +95,7 @@ int sandbox_remove(const struct store *s, const char *name, bool force, warn_fn 
     if (h.lock.fd < 0 || r == -ENOENT)
         return r;
     json_t *used = r == 0 ? account_take(&h.sb) : NULL;
-    r = r < 0 ? remove_damaged(&h, force, r, e) : remove_whole(&h, force, warn, e);
+    r = r < 0 ? remove_damaged(&h, force, r, warn, e) : remove_whole(&h, force, warn, e);
     audit_done(s, "remove", name, used, began, r, e);
     return r;
 }

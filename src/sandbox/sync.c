@@ -6,6 +6,7 @@
 #include "sandbox/lifecycle.h"
 #include "sandbox/monitor.h"
 #include "util/cleanup.h"
+#include "util/fs.h"
 #include "workspace/snapshot.h"
 
 enum { END_WAIT_MS = 5000 };
@@ -64,6 +65,13 @@ int sync_workspace(const struct store *s, struct sandbox *sb, uint64_t max, warn
         return sync_stopped(s, sb, &how, e);
     how.crashed = false;
     return snapshot_leave(s, sb->dirfd, &sb->spec, &how, e);
+}
+
+void sync_warn_lost(const struct store *s, const char *name, warn_fn warn)
+{
+    AUTO_CLOSE int dirfd = dir_open_at(s->sandboxes_fd, name);
+    if (dirfd >= 0 && snapshot_is_out(dirfd) && warn)
+        warn("changes to its workspace that were not synced are lost");
 }
 
 int sandbox_sync(const struct store *s, const char *name, uint64_t max, warn_fn warn, struct err *e)

@@ -57,8 +57,7 @@ static int not_found(const char *name, struct err *e)
     return err_set(e, ENOENT, "sandbox not found: %s", name);
 }
 
-/* A shortage in this process says nothing about the sandbox. */
-static bool is_passing(int r)
+bool store_is_passing(int r)
 {
     return r == -EMFILE || r == -ENFILE || r == -ENOMEM || r == -EINTR;
 }
@@ -93,7 +92,7 @@ static int sandbox_load(int at, const char *prefix, const char *name, bool glanc
         *leftover = true;
         return not_found(name, e);
     }
-    if (is_passing(r))
+    if (store_is_passing(r))
         return err_sys(e, -r, "cannot read the state of sandbox '%s'", name);
     if (r < 0) { /* its disk is still worth keeping */
         sb->state.status = pid ? STATUS_RUNNING : STATUS_CRASHED;

@@ -97,6 +97,8 @@ int store_cache_open(const struct store *s, struct err *e);
 
 /* "sandbox not found: NAME" (ENOENT) if it does not exist, or was a leftover. */
 int sandbox_open(const struct store *s, const char *name, struct sandbox *ret, struct err *e);
+/* A shortage in this process says nothing about the sandbox. */
+bool store_is_passing(int r);
 void sandbox_close(struct sandbox *sb); /* may be called twice */
 #define AUTO_SANDBOX CLEANUP(sandbox_close)
 #define SANDBOX_NONE \

@@ -225,6 +225,19 @@ def test_create_when_calls_fail(msb, injector, calls, error, stride):
     assert msb.sh("k", "echo up").stdout == b"up\n"
 
 
+@pytest.mark.parametrize("error", ["EMFILE", "ENOMEM"])
+def test_a_sandbox_that_cannot_be_read_now_is_not_replaced(msb, injector, error):
+    msb.create("k", "-m", "64M")
+    replace = ["create", "-q", "-n", "k", "-m", "64M", "--replace"]
+    assert told(injector.run(replace, "openat", follow=False))
+    opened = [line for line in injector.log.read_text().splitlines() if line.startswith("openat(")]
+    n = 1 + next(i for i, text in enumerate(opened) if '"spec.json", O_RDONLY' in text)
+    monitor = msb.monitor_pid("k")
+    assert not told(injector.run(replace, "openat", f"error={error}", n, follow=False))
+    assert monitor and msb.monitor_pid("k") == monitor
+    assert msb.sh("k", "echo up").stdout == b"up\n"
+
+
 HEAP = ("brk", "mmap", "mremap")
 
 

@@ -393,6 +393,16 @@ def test_a_killed_sync_after_a_crash_keeps_the_old_content(msb):
         was = json.loads(state.read_text())
 
 
+@pytest.mark.parametrize("how", [("rm", "-f", "a"), ("create", "-n", "a", "-m", "64M", "--replace")], ids=lambda h: h[0])
+def test_what_a_damaged_sandbox_takes_with_it_is_mentioned(msb, how):
+    for options in (["--workspace", "w", *SNAP], []):
+        msb.create("a", *options)
+        (msb.home / "sandboxes" / "a" / "spec.json").write_text("{")
+        p = msb(*how, check=0)
+        assert (b"not synced are lost" in p.stderr) == bool(options)
+        msb("rm", "-f", "a")
+
+
 def test_a_workspace_that_is_used_at_the_same_time(msb):
     """Copies in and out of one workspace take turns."""
     boxes = ["a", "b", "c"]
