@@ -92,15 +92,16 @@ def resident_kib(pids):
     return max(sizes)
 
 
-def test_the_host_gets_back_what_is_freed(msb, checks):
-    msb.create("box", "-m", "1G", "-v", f"{checks.parent}:/checks:ro")
+@pytest.mark.parametrize("memory, used, left", [("1G", 400, 100), ("256M", 40, 20)])
+def test_the_host_gets_back_what_is_freed(msb, checks, memory, used, left):
+    msb.create("box", "-m", memory, "-v", f"{checks.parent}:/checks:ro")
     tree = msb.tree(msb.monitor_pid("box"))
     before = resident_kib(tree)
-    p = msb.popen("exec", "-q", "box", "--", "sh", "-c", "/checks/memory_checks random 400; read x",
+    p = msb.popen("exec", "-q", "box", "--", "sh", "-c", f"/checks/memory_checks random {used}; read x",
                   stdin=-1, stdout=-1)  # fmt: skip
-    wait_for(lambda: resident_kib(tree) > before + (400 << 10), timeout=PATIENCE)
+    wait_for(lambda: resident_kib(tree) > before + (used << 10), timeout=PATIENCE)
     p.communicate(b"\n", timeout=PATIENCE)
-    wait_for(lambda: resident_kib(tree) < before + (100 << 10), timeout=PATIENCE)
+    wait_for(lambda: resident_kib(tree) < before + (left << 10), timeout=PATIENCE)
 
 
 def test_dict_with_random_keys(msb, host_tools):
