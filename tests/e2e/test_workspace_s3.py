@@ -21,13 +21,17 @@ from test_mcp import packages
 KEYS = {"AWS_ACCESS_KEY_ID": KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": REGION}
 
 
-@pytest.fixture
-def two(msb, s3):
-    """Two workspaces on one prefix, as on two hosts."""
+def two_hosts(msb, s3):
     msb.env.update(KEYS)
     for name in ("a", "b"):
         msb.ok("workspace", "create", name, "--s3", f"s3://{BUCKET}/pre", "--endpoint", s3.url)
     return data(msb, "a"), data(msb, "b")
+
+
+@pytest.fixture
+def two(msb, s3):
+    """Two workspaces on one prefix, as on two hosts."""
+    return two_hosts(msb, s3)
 
 
 def data(msb, name):

@@ -4,7 +4,14 @@ import os
 import re
 import signal
 
-from test_workspace_s3 import sync, tree, two  # noqa: F401
+import pytest
+
+from test_workspace_s3 import sync, tree, two_hosts
+
+
+@pytest.fixture
+def two(msb, s3):
+    return two_hosts(msb, s3)
 
 
 def at(s3, method, pattern, act):
@@ -66,7 +73,7 @@ def test_two_writers_at_once(msb, s3, two):
     assert {n: t[-1] for n, t in tree(a).items()} == {"f": b"from a", "only-a": b"a", "only-b": b"b"}
 
 
-def test_a_push_of_another_host_is_left_alone(msb, s3, two):  # noqa: F811
+def test_a_push_of_another_host_is_left_alone(msb, s3, two):
     """What is pending or staged may still be needed."""
     a, b = two
     (a / "old").write_text("1")
@@ -91,7 +98,7 @@ def test_a_push_of_another_host_is_left_alone(msb, s3, two):  # noqa: F811
     assert s3.keys("pre/.msb/", ours=True) == ["pre/.msb/manifest.json"]
 
 
-def test_what_was_pushed_meanwhile_is_not_removed(msb, s3, two):  # noqa: F811
+def test_what_was_pushed_meanwhile_is_not_removed(msb, s3, two):
     """b has removed it, and a changed it, after b had said so and before it did so."""
     a, b = two
     (a / "f").write_text("1")
@@ -109,7 +116,7 @@ def test_what_was_pushed_meanwhile_is_not_removed(msb, s3, two):  # noqa: F811
     assert texts(a) == texts(b) == {"f": b"from a"} and s3.objects["pre/f"].data == b"from a"
 
 
-def test_what_was_pushed_meanwhile_is_not_replaced(msb, s3, two):  # noqa: F811
+def test_what_was_pushed_meanwhile_is_not_replaced(msb, s3, two):
     a, b = two
     (a / "f").write_text("1")
     sync(msb, "a", "b")
@@ -123,7 +130,7 @@ def test_what_was_pushed_meanwhile_is_not_replaced(msb, s3, two):  # noqa: F811
     assert s3.keys("pre/.msb/", ours=True) == ["pre/.msb/manifest.json"]
 
 
-def test_two_hosts_add_the_same_name(msb, s3, two):  # noqa: F811
+def test_two_hosts_add_the_same_name(msb, s3, two):
     """Also if it is sent in parts, and another one is there when they are put together."""
     a, b = two
     large = os.urandom((8 << 20) + 1)
@@ -146,7 +153,7 @@ def test_two_hosts_add_the_same_name(msb, s3, two):  # noqa: F811
     assert s3.keys("pre/.msb/", ours=True) == ["pre/.msb/manifest.json"]
 
 
-def test_what_a_dead_host_has_begun_is_removed_later(msb, s3, two):  # noqa: F811
+def test_what_a_dead_host_has_begun_is_removed_later(msb, s3, two):
     a, b = two
     (a / "old").write_text("1")
     sync(msb, "a", "b")
@@ -166,7 +173,7 @@ def test_what_a_dead_host_has_begun_is_removed_later(msb, s3, two):  # noqa: F81
     assert tree(a) == tree(b) and set(texts(a)) == {"old", "mine", "x", "x.conflict", "y"}
 
 
-def test_what_no_push_adds_any_more_never_counts(msb, s3, two):  # noqa: F811
+def test_what_no_push_adds_any_more_never_counts(msb, s3, two):
     """A push is killed, and so is the one that cleans up after it: between its manifest and the removal."""
     a, b = two
     (a / "f").write_text("1")
