@@ -187,7 +187,7 @@ def test_everything_reaches_the_pod():
                  pod={"metadata": {"annotations": {"x": "y"}}, "spec": {"nodeSelector": {"a": "b"}}},
                  container={"resources": {"requests": {"cpu": "10m"}}, "imagePullPolicy": "Never"})
     spec, (main,) = doc["spec"], doc["spec"]["containers"]
-    assert doc["metadata"]["labels"] == {"team": "search", "msb/sandbox": "n", "msb/reach": "hosts"}
+    assert doc["metadata"]["labels"] == {"team": "search", "msb/sandbox": "n", "msb/reach": "hosts", "msb/egress": "c"}
     assert doc["metadata"]["annotations"] == {"msb/name": "n", "msb/created": "c", "msb.memory": "300M", "x": "y"}
     assert spec["runtimeClassName"] == "msb" and spec["restartPolicy"] == "Never" and spec["activeDeadlineSeconds"] == 60
     assert spec["automountServiceAccountToken"] is False and spec["nodeSelector"] == {"a": "b"}
@@ -205,12 +205,13 @@ def test_everything_reaches_the_pod():
 
 
 def test_network_policies():
-    none = _pod.network_policy("n", _pod.reach(Spec("n")), {})
+    (none,) = _pod.network_policies(pod_of(), {})
     assert none["spec"] == {"podSelector": {"matchLabels": {"msb/reach": "none"}}, "policyTypes": ["Egress"], "egress": []}
-    one = _pod.network_policy("n", "hosts", {"a": ["192.0.2.1"], "b": ["192.0.2.1", "2001:db8::1"]})
+    base, one = _pod.network_policies(pod_of(egress=("a", "b")), {"a": ["192.0.2.1"], "b": ["192.0.2.1", "2001:db8::1"]})
+    assert base["spec"] == {"podSelector": {"matchLabels": {"msb/reach": "hosts"}}, "policyTypes": ["Egress"], "egress": []}
     assert one["spec"]["egress"] == [{"to": [{"ipBlock": {"cidr": "192.0.2.1/32"}}, {"ipBlock": {"cidr": "2001:db8::1/128"}}]}]
-    assert one["spec"]["podSelector"] == {"matchLabels": {"msb/sandbox": "n"}}
-    public = _pod.network_policy("n", _pod.reach(Spec("n", network="public")), {})
+    assert one["spec"]["podSelector"] == {"matchLabels": {"msb/egress": "c"}} and one["metadata"]["name"] == "n-egress-c"
+    (public,) = _pod.network_policies(pod_of(network="public"), {})
     blocks = [b["ipBlock"] for b in public["spec"]["egress"][0]["to"]]
     assert "10.0.0.0/8" in blocks[0]["except"] and "169.254.0.0/16" in blocks[0]["except"]
     assert "dnsPolicy" not in pod_of(network="public")["spec"]
@@ -552,6 +553,59 @@ def test_create_cancelled_at_any_moment(place):
     go(run())
 
 
+def own_policies(kube):
+    return [p for n, p in kube.store["networkpolicies"].items() if not n.startswith("msb-")]
+
+
+def selects(policy, pod):
+    return policy["spec"]["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+
+
+def test_a_failed_create_opens_no_network(place):
+    """Not that of the sandbox that has the name already; and it leaves no policy behind."""
+    needs_namespaces()
+
+    async def run():
+        async with cluster(place) as (kube, client):
+            for egress in ((), ("localhost",)):
+                sb = await client.create(Spec("demo", image=POD, egress=egress))
+                before = json.dumps(own_policies(kube))
+                with pytest.raises(sdk.SandboxExists):
+                    await client.create(Spec("demo", image=POD, egress=("localhost",)))
+                assert json.dumps(own_policies(kube)) == before
+                assert [selects(p, kube.store["pods"]["demo"]) for p in own_policies(kube)] == [True] * len(egress)
+                await sb.remove()
+            with pytest.raises(sdk.ImageError):
+                await client.create(Spec("demo", image="no/such:1", egress=("localhost",)))
+            assert own_policies(kube) == []
+            # One without a policy of its own has no network.
+            pod = pod_of(egress=("localhost",))
+            assert [p["spec"]["egress"] for p in kube.store["networkpolicies"].values() if selects(p, pod)] == [[]]
+
+    go(run())
+
+
+def test_a_policy_that_is_the_next_ones_is_not_removed(place):
+    needs_namespaces()
+
+    async def run():
+        async with cluster(place) as (kube, client):
+            spec = Spec("a", image=POD, egress=("localhost",))
+            await client.create(spec)
+            kube.linger = None
+            old = asyncio.ensure_future(client.remove("a", force=True))
+            while not kube.store["pods"]["a"]["metadata"].get("deletionTimestamp"):
+                await asyncio.sleep(0.005)
+            new = asyncio.ensure_future(client.create(spec))
+            while sum(r.startswith("POST") and r.endswith("/pods") for r in kube.requests) < 2:
+                await asyncio.sleep(0.005)
+            kube.remove("a")
+            await asyncio.gather(old, new)
+            assert [selects(p, kube.store["pods"]["a"]) for p in own_policies(kube)] == [True]
+
+    go(run())
+
+
 def test_a_server_in_trouble(place):
     """It restarts, is overloaded, loses an answer: the client tries again where that is safe."""
     needs_namespaces()
@@ -633,7 +687,7 @@ def test_listing_labels_network_workspace(place):
             info = await (await client.get("Box.1")).info()
             assert info.name == "Box.1" and info.labels == {"n": "1"} and info.image == POD
             sb = await client.create(Spec("net", image=POD, egress=("localhost",), workspace="task", ports=("80",)))
-            policy = kube.store["networkpolicies"]["net-egress"]
+            (policy,) = own_policies(kube)
             assert {"ipBlock": {"cidr": "127.0.0.1/32"}} in policy["spec"]["egress"][0]["to"]
             assert policy["metadata"]["ownerReferences"][0]["uid"] == kube.store["pods"]["net"]["metadata"]["uid"]
             assert kube.store["persistentvolumeclaims"]["task"]["spec"]["storageClassName"] == "fast"
@@ -645,9 +699,10 @@ def test_listing_labels_network_workspace(place):
             with pytest.raises(sdk.SandboxNotRunning):
                 await sb.exec("true")
             await sb.start()
-            assert (await sb.exec("true")).ok and "net-egress" in kube.store["networkpolicies"]
+            assert (await sb.exec("true")).ok and own_policies(kube) == [policy]
+            assert selects(policy, kube.store["pods"]["net"])
             await sb.remove()
-            assert "net-egress" not in kube.store["networkpolicies"] and "task" in kube.store["persistentvolumeclaims"]
+            assert own_policies(kube) == [] and "task" in kube.store["persistentvolumeclaims"]
             with pytest.raises(sdk.SandboxNotFound):
                 await sb.exec("true")
             spec = dataclasses.replace(Spec("w", image=POD), egress=("no-such-name.invalid",))

@@ -93,8 +93,10 @@ def test_secrets_network_workspace():
             async with await made.create(spec) as sb:
                 r = await sb.shell(f"echo $API_KEY; echo {text} >> /workspace/f; cat /workspace/f; getent hosts localhost")
                 assert r.stdout.startswith("v4lue\none\n") and ("two" in r.stdout) == (text == "two")
-                assert get("networkpolicy", "rich-egress")["spec"]["podSelector"] == {"matchLabels": {"msb/sandbox": "rich"}}
-        kubectl("get", "networkpolicy", "rich-egress", code=1)
+                label = {"msb/egress": get("pod", "rich")["metadata"]["labels"]["msb/egress"]}
+                name = f"rich-egress-{label['msb/egress']}"
+                assert get("networkpolicy", name)["spec"]["podSelector"] == {"matchLabels": label}
+            kubectl("get", "networkpolicy", name, code=1)
         with pytest.raises(sdk.SecretError):
             await made.create(Spec("poor", image="alpine:3", secrets=("NO_SUCH_KEY",)))
         with pytest.raises(sdk.ImageError):

@@ -18,6 +18,7 @@ NAME = "msb/name"  # annotation: the sandbox's name, which a pod could not have
 CREATED = "msb/created"  # annotation: a random word, to know a pod of ours again
 MEMORY = "msb.memory"  # annotation for the runtime: the size of the guest, which not every containerd tells it
 REACH = "msb/reach"  # label: which of the namespace's policies holds
+EGRESS = "msb/egress"  # label of pods with a policy of their own, which selects it: the random word
 WORKSPACE = "/workspace"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
@@ -118,18 +119,28 @@ def reach(spec: Any) -> str:
     return "hosts" if egress_hosts(spec.egress) else network or "none"
 
 
-def network_policy(pod: str, kind: str, addresses: Mapping[str, Sequence[str]]) -> Json:
-    """The policy that a sandbox needs; those for nothing and for everything public are shared by all."""
-    if kind == "none":
-        return _policy("msb-none", {}, {REACH: "none"}, [])
-    if kind == "public":
+def policy_name(pod: Mapping[str, Any]) -> Optional[str]:
+    """The policy that is a pod's own, if it has one. No other pod ever has one of that name."""
+    labels = pod["metadata"].get("labels") or {}
+    return f"{pod['metadata']['name']}-egress-{labels[EGRESS]}" if EGRESS in labels else None
+
+
+def network_policies(pod: Mapping[str, Any], addresses: Mapping[str, Sequence[str]]) -> List[Json]:
+    """The policies that a pod needs. Those for nothing and for everything public are shared by all; one of its own
+    adds to one that allows nothing, so that a pod without it has no network."""
+    labels = pod["metadata"]["labels"]
+    if labels[REACH] == "public":
         dns = {"to": [{"namespaceSelector": {}, "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}}}],
                "ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]}
         outside = {"to": [{"ipBlock": {"cidr": net, "except": ours}} for net, ours in _PRIVATE.items()]}
-        return _policy("msb-public", {}, {REACH: "public"}, [outside, dns])
-    blocks = sorted({f"{a}/{128 if ':' in a else 32}" for found in addresses.values() for a in found})
-    allowed = [{"to": [{"ipBlock": {"cidr": block}} for block in blocks]}]
-    return _policy(f"{pod}-egress", {SANDBOX: pod}, {SANDBOX: pod}, allowed)
+        return [_policy("msb-public", {}, {REACH: "public"}, [outside, dns])]
+    found = [_policy(f"msb-{labels[REACH]}", {}, {REACH: labels[REACH]}, [])]
+    name = policy_name(pod)
+    if name is not None:
+        blocks = sorted({f"{a}/{128 if ':' in a else 32}" for each in addresses.values() for a in each})
+        allowed = [{"to": [{"ipBlock": {"cidr": block}} for block in blocks]}]
+        found.append(_policy(name, {SANDBOX: labels[SANDBOX]}, {EGRESS: labels[EGRESS]}, allowed))
+    return found
 
 
 def _names(kind: str, addresses: Mapping[str, Sequence[str]]) -> Json:
@@ -233,7 +244,7 @@ def manifest(spec: Any, *, runtime_class: Optional[str], created: str, addresses
         if not 0 < spec.max_duration < 1e9:
             raise UsageError(f"invalid time limit {spec.max_duration!r}: a positive number of seconds")
         body["activeDeadlineSeconds"] = max(1, round(spec.max_duration))
-    labels = {**check_labels(spec.labels), SANDBOX: name, REACH: kind}
+    labels = {**check_labels(spec.labels), SANDBOX: name, REACH: kind, **({EGRESS: created} if kind == "hosts" else {})}
     more = {k: v for k, v in pod.items() if k != "spec"}
     doc: Json = {"apiVersion": "v1", "kind": "Pod",
                  "metadata": {"name": name, "labels": labels, "annotations": {

@@ -180,7 +180,6 @@ class KubernetesClient(SandboxClient):
         created = uuid.uuid4().hex
         loop = asyncio.get_running_loop()
         hosts = _pod.egress_hosts(spec.egress)
-        kind = _pod.reach(spec)
         _pod.manifest(spec, runtime_class=self._runtime_class, created=created, addresses={}, pod=self._pod,
                       container=self._container)  # for its checks
         addresses = await loop.run_in_executor(None, _pod.resolve, hosts) if hosts else {}
@@ -192,31 +191,36 @@ class KubernetesClient(SandboxClient):
                 if getattr(spec, "replace", False):
                     with contextlib.suppress(SandboxNotFound):
                         await self.remove(spec.name, force=True)
-                await self._make_policy(_pod.network_policy(doc["metadata"]["name"], kind, addresses))
+                await self._make_policies(_pod.network_policies(doc, addresses))
                 await self._make_claim(spec)
                 await self._post_pod(spec.name, doc)
                 await self._until_running(spec.name, self._create_timeout)
         except BaseException:
-            await uncancelled(self._undo(spec.name, created))
+            await uncancelled(self._undo(spec.name, doc))
             raise
         return self.handle_class(self, spec.name, owned=True)
 
-    async def _undo(self, name: str, created: str) -> None:
+    async def _undo(self, name: str, doc: Mapping[str, Any]) -> None:
         """What we made is removed; a sandbox that already had the name is not."""
         with contextlib.suppress(MsbError):
-            pod = await self._get(name)
-            if pod["metadata"].get("annotations", {}).get(_pod.CREATED) == created:
-                await self._delete(name, str(pod["metadata"]["uid"]))
+            pod = await self._find(name)
+            if pod is not None and _created(pod) == _created(doc):
+                await self._delete(name, pod)
+        await self._delete_policy(doc)
 
-    async def _make_policy(self, doc: Mapping[str, Any]) -> None:
-        name = doc["metadata"]["name"]
-        try:
-            await self._api.json("POST", self._policies(), body=doc)
-        except ApiError as e:
-            if e.reason != "AlreadyExists":
-                raise
-            if not name.startswith("msb-"):  # of an earlier sandbox with this name
-                await self._api.json("PATCH", self._policies(name), body=doc, content_type=_MERGE)
+    async def _make_policies(self, docs: Sequence[Mapping[str, Any]]) -> None:
+        for doc in docs:
+            try:
+                await self._api.json("POST", self._policies(), body=doc)
+            except ApiError as e:
+                if e.reason != "AlreadyExists":  # as those that are shared do
+                    raise
+
+    async def _delete_policy(self, pod: Mapping[str, Any]) -> None:
+        name = _pod.policy_name(pod)
+        if name is not None:
+            with contextlib.suppress(MsbError):
+                await self._api.json("DELETE", self._policies(name))
 
     async def _make_claim(self, spec: Any) -> None:
         if spec.workspace is None:
@@ -236,7 +240,6 @@ class KubernetesClient(SandboxClient):
 
     async def _post_pod(self, name: str, doc: Mapping[str, Any]) -> None:
         """Also where an earlier one of this name is about to be gone, and where an answer was lost on the way."""
-        created = doc["metadata"]["annotations"][_pod.CREATED]
         until = asyncio.get_running_loop().time() + self._create_timeout
         while True:
             try:
@@ -245,7 +248,7 @@ class KubernetesClient(SandboxClient):
                 if e.reason != "AlreadyExists":
                     raise
                 found = await self._find(name)
-                if found is None or (found["metadata"].get("annotations") or {}).get(_pod.CREATED) != created:
+                if found is None or _created(found) != _created(doc):
                     going = found is None or bool(found["metadata"].get("deletionTimestamp"))
                     if not going or asyncio.get_running_loop().time() > until:
                         raise
@@ -253,16 +256,16 @@ class KubernetesClient(SandboxClient):
                         await self._until_gone(name, str(found["metadata"]["uid"]))
                     continue
                 pod = found
-            await self._own_policy(doc, pod)
+            await self._own_policy(pod)
             return
 
-    async def _own_policy(self, doc: Mapping[str, Any], pod: Mapping[str, Any]) -> None:
+    async def _own_policy(self, pod: Mapping[str, Any]) -> None:
         """A policy of its own goes with the pod, whoever deletes that."""
-        meta = pod["metadata"]
-        if doc["metadata"]["labels"][_pod.REACH] != "hosts":
+        name, meta = _pod.policy_name(pod), pod["metadata"]
+        if name is None:
             return
         owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
-        await self._api.json("PATCH", self._policies(f"{meta['name']}-egress"), content_type=_MERGE,
+        await self._api.json("PATCH", self._policies(name), content_type=_MERGE,
                              body={"metadata": {"ownerReferences": [owner]}})
 
     # --- waiting ---
@@ -382,10 +385,11 @@ class KubernetesClient(SandboxClient):
         pod = await self._get(name)
         if not force and _pod.status_of(pod) != "Stopped":
             raise SandboxNotRunning(f"sandbox still running: {name}", ["stop it first, or remove it with force=True"])
-        await self._delete(name, str(pod["metadata"]["uid"]))
+        await self._delete(name, pod)
 
-    async def _delete(self, name: str, uid: str) -> None:
-        """The pod with this uid, and its policy; waits until it is gone."""
+    async def _delete(self, name: str, pod: Mapping[str, Any]) -> None:
+        """This pod, none that has its name since, and its own policy; waits until it is gone."""
+        uid = str(pod["metadata"]["uid"])
         body = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 1, "preconditions": {"uid": uid}}
         try:
             await self._api.json("DELETE", self._pods(name), body=body)
@@ -393,8 +397,7 @@ class KubernetesClient(SandboxClient):
             if e.status not in (404, 409):  # it is gone, or another has the name by now
                 raise typed(e, name) from e
         await self._until_gone(name, uid)
-        with contextlib.suppress(ApiError):
-            await self._api.json("DELETE", self._policies(f"{_pod.pod_name(name)}-egress"))
+        await self._delete_policy(pod)
 
     def workspace(self, name: str) -> Workspace:
         """Not available in a cluster: a workspace is a persistent volume claim there."""
@@ -596,6 +599,11 @@ class KubernetesClient(SandboxClient):
         """Removes it, ignoring errors: nothing in a pod needs a stop before."""
         with contextlib.suppress(Exception):
             await self.remove(sandbox.name, force=True)
+
+
+def _created(pod: Mapping[str, Any]) -> Any:
+    """The word that tells a pod from others that have had its name."""
+    return (pod["metadata"].get("annotations") or {}).get(_pod.CREATED)
 
 
 def _main(pod: Mapping[str, Any]) -> Mapping[str, Any]:
