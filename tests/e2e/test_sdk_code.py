@@ -85,6 +85,28 @@ def test_interrupt_and_loss(python):
     go(work())
 
 
+class Mine(Exception):
+    pass
+
+
+def test_callback_that_fails_interrupts_the_code(python):
+    """Whatever the failure, what comes next gets its own results."""
+    def fail(_):
+        raise Mine
+
+    with sdk.Sandbox.connect("py", client=sync_client_of(python)) as sandbox:
+        run = sandbox.run_code
+        run("kept = 1")
+        for code, which in (("import time\nwhile True: print('a'); time.sleep(0.01)", "on_stdout"),
+                            ("'a'", "on_result"), ("1 / 0", "on_error")):
+            with pytest.raises(Mine):
+                run(code, timeout=None, **{which: fail})
+            assert (run("kept").text, run("print('c')").stdout) == ("1", "c\n")
+        with pytest.raises(Mine):  # this cannot be interrupted
+            run("import signal; signal.signal(2, signal.SIG_IGN)\nprint('a')\nwhile True: pass", on_stdout=fail)
+        assert run("kept").error.name == "NameError"
+
+
 def test_an_image_without_python(msb):
     msb.create("plain", BASE)
     with pytest.raises(sdk.CommandNotFound, match="python3"):

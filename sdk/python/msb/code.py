@@ -221,7 +221,8 @@ class CodeContext:
                   on_error: Optional[Callable[[ExecutionError], Any]] = None) -> Execution:
         """Runs code with the variables of what ran before. ``await`` works in it, ``input`` does not; an
         exception is in the result. :class:`CommandTimeout` if it takes longer than ``timeout`` seconds: it is
-        interrupted then, as by Ctrl-C, and keeps its variables, unless it ignores that."""
+        interrupted then, as by Ctrl-C, and keeps its variables, unless it ignores that. So it is if a callback
+        raises, and that is raised here."""
         if not isinstance(code, str):
             raise UsageError("code is a string")
         request = json.dumps({"code": code, "env": dict(env or {})}) + "\n"
@@ -250,8 +251,15 @@ class CodeContext:
                 message = await self._next()
                 if message is None:
                     break
-                if await run.take(message):
-                    return run.made
+                try:
+                    if await run.take(message):
+                        return run.made
+                except (ProtocolError, asyncio.CancelledError):
+                    raise
+                except BaseException:  # of a callback
+                    if message.get("kind") != "end":
+                        await self._interrupt(asyncio.ensure_future(self._skip()))
+                    raise
         except ProtocolError:
             await self.close()
             raise
@@ -259,7 +267,16 @@ class CodeContext:
         raise SandboxEnded(f"the interpreter ended while the code ran (exit code {how.exit_code})",
                            ["its variables are gone: begin another one"])
 
-    async def _interrupt(self, work: "asyncio.Future[Execution]") -> None:
+    async def _skip(self) -> None:
+        """Reads what the code still says, so that the next one's answer comes next."""
+        try:
+            message: Optional[Mapping[str, Any]] = {}
+            while message is not None and message.get("kind") != "end":
+                message = await self._next()
+        except MsbError:
+            await self.close()
+
+    async def _interrupt(self, work: "asyncio.Future[Any]") -> None:
         await self._process.kill(signal.SIGINT)
         await asyncio.wait({work}, timeout=INTERRUPT_SECONDS)
         if not work.done():
