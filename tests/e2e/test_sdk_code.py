@@ -1,6 +1,7 @@
 """run_code, set_timeout and pty: what users of notebooks' sandboxes expect."""
 import asyncio
 import json
+import sys
 
 import pytest
 
@@ -102,6 +103,9 @@ def test_callback_that_fails_interrupts_the_code(python):
             with pytest.raises(Mine):
                 run(code, timeout=None, **{which: fail})
             assert (run("kept").text, run("print('c')").stdout) == ("1", "c\n")
+        with pytest.raises(SystemExit):
+            run("print('a')\nwhile True: pass", timeout=None, on_stdout=lambda _: sys.exit(3))
+        assert run("kept").text == "1"
         with pytest.raises(Mine):  # this cannot be interrupted
             run("import signal; signal.signal(2, signal.SIG_IGN)\nprint('a')\nwhile True: pass", on_stdout=fail)
         assert run("kept").error.name == "NameError"

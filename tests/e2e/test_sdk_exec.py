@@ -505,6 +505,30 @@ def test_the_same_without_await(sync_sb):
         sb.shell("echo x", on_stdout=lambda text: sb.exec("true"))
 
 
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
+def test_callback_that_ends_the_program(box, end):
+    """What it raises is raised where it was called from, and nothing hangs. In a program of its own: it may."""
+    m, name = box
+    code = f"""
+import sys
+sys.path.insert(0, {str(SDK)!r})
+import msb
+def fail(_):
+    raise {end.__name__}
+sb = msb.sync.SandboxClient().get({name!r})
+p = sb.spawn("echo", ["x"], on_stdout=fail)
+for call in (lambda: sb.shell("echo x", on_stdout=fail), p.wait):
+    try:
+        call()
+    except {end.__name__}:
+        print("caught")
+print(sb.exec("echo", ["on"]).stdout)
+"""
+    p = subprocess.run([sys.executable, "-c", code], env={**m.env, "MSB_PATH": m.exe}, capture_output=True, text=True,
+                       timeout=60)
+    assert p.stdout == "caught\ncaught\non\n\n", p.stderr
+
+
 def test_threads_share_a_client(sync_sb):
     found = [None] * 16
 

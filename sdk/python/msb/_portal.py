@@ -10,6 +10,15 @@ from typing import Any, AsyncIterator, Coroutine, Iterator, List, Optional, Type
 T = TypeVar("T")
 
 
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    """Runs the loop for good. What ends it (sys.exit() in a callback, say) is raised where its task is waited for."""
+    while not loop.is_closed():
+        try:
+            loop.run_forever()
+        except BaseException:
+            pass
+
+
 class Portal:
     """The thread. One is enough for all sandboxes; it ends with the program."""
 
@@ -21,9 +30,9 @@ class Portal:
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
-            if self._loop is None or self._pid != os.getpid():  # threads do not survive a fork
+            if self._loop is None or self._loop.is_closed() or self._pid != os.getpid():  # no thread survives a fork
                 loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=loop.run_forever, name="msb", daemon=True)
+                self._thread = threading.Thread(target=_serve, args=(loop,), name="msb", daemon=True)
                 self._thread.start()
                 self._loop, self._pid = loop, os.getpid()
             return self._loop
