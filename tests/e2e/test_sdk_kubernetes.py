@@ -737,6 +737,23 @@ def test_without_await(place):
         thread.join()
 
 
+def test_in_the_style_of_others(place):
+    needs_namespaces()
+
+    async def run():
+        async with cluster(place) as (kube, client):
+            async with await sdk.AsyncSandbox.create(POD, client=client, envs={"A": "b"}) as s:
+                assert (await s.commands.run("echo $A")).stdout == "b\n"
+                assert (await s.run_code("6 * 7")).text == "42"
+                with pytest.raises(sdk.UsageError, match="not available"):
+                    await s.files.read("/x")
+                again = sdk.Sandbox(await sdk.AsyncSandbox.connect(s.sandbox_id, client=client))
+                assert again.sandbox_id == s.sandbox_id
+            assert kube.store["pods"] == {}
+
+    go(run())
+
+
 def test_a_cancellation_that_comes_with_the_result():
     """It is not forgotten, as asyncio.wait_for does up to Python 3.11; and the result does not leak."""
     from msb._kubeapi import bounded

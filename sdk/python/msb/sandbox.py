@@ -162,7 +162,6 @@ class AsyncSandbox:
         _is_made(handle, _client.SandboxHandle, "AsyncSandbox")
         self._handle = handle
         self.commands = AsyncCommands(handle)
-        self.files = AsyncSandboxFiles(handle.files)
         self.pty = AsyncPty(handle)
         self._context: Optional[CodeContext] = None
         self._context_lock = asyncio.Lock()
@@ -184,6 +183,11 @@ class AsyncSandbox:
                       client: Optional[_client.SandboxClient] = None) -> "AsyncSandbox":
         """An existing sandbox."""
         return cls(await (client or _client.SandboxClient()).get(sandbox_id))
+
+    @property
+    def files(self) -> AsyncSandboxFiles:
+        """Its files; not available in a cluster."""
+        return AsyncSandboxFiles(self._handle.files)
 
     @property
     def sandbox_id(self) -> str:
@@ -349,7 +353,6 @@ class Sandbox:
         self._inner = inner
         self._handle = _sync.SandboxHandle(inner.handle)
         self.commands = Commands(inner.commands)
-        self.files = SandboxFiles(self._handle.files)
         self.pty = Pty(inner.pty)
 
     @classmethod
@@ -367,6 +370,11 @@ class Sandbox:
     def connect(cls, sandbox_id: str, *, client: Optional[_sync.SandboxClient] = None) -> "Sandbox":
         """An existing sandbox."""
         return cls(_run(AsyncSandbox.connect(sandbox_id, client=client._inner if client else None)))
+
+    @property
+    def files(self) -> SandboxFiles:
+        """Its files; not available in a cluster."""
+        return SandboxFiles(self._handle.files)
 
     @property
     def sandbox_id(self) -> str:
