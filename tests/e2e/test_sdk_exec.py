@@ -529,6 +529,18 @@ print(sb.exec("echo", ["on"]).stdout)
     assert p.stdout == "caught\ncaught\non\n\n", p.stderr
 
 
+def test_an_iteration_begins_where_output_arrives(sync_sb, monkeypatch):
+    """In another thread, output that comes at the same time would be lost or out of order."""
+    from msb._command import CommandChannel
+    threads, begin = [], CommandChannel.start_streaming
+    monkeypatch.setattr(CommandChannel, "start_streaming", lambda self: (threads.append(threading.current_thread().name), begin(self)))
+    with sync_sb.spawn("sh", ["-c", "echo 1; read x; echo 2"], stdin=True) as p:
+        chunks = iter(p)
+        p.close_stdin()
+        assert "".join(c.text for c in chunks) == "1\n2\n"
+    assert threads == ["msb"]
+
+
 def test_threads_share_a_client(sync_sb):
     found = [None] * 16
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 from types import TracebackType
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import Any, AsyncIterator, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 from . import client as _client
 from . import code as _code
@@ -113,7 +113,10 @@ class Process:
         _run(self._inner.resize(rows, cols))
 
     def __iter__(self) -> Iterator[OutputChunk]:
-        return PORTAL.iterate(self._inner.__aiter__())
+        async def begin() -> AsyncIterator[OutputChunk]:  # not in this thread: output may be on its way
+            return self._inner.__aiter__()
+
+        return PORTAL.iterate(_run(begin()))
 
     def __enter__(self) -> "Process":
         return self
