@@ -2,6 +2,7 @@
 import asyncio
 import errno
 import os
+import socket
 
 import pytest
 
@@ -202,6 +203,60 @@ def test_stopped_sandbox(msb, tmp_path):
 
     go(run())
     assert (tmp_path / "kept").read_text() == "1"
+
+
+def test_what_fails_keeps_no_sandbox_running(tmp_path, monkeypatch):
+    """One that was stopped is started for an operation, and may stop again however that ends."""
+    from msb import files
+    from msb._exec import GoingDown
+    from msb.errors import UsageError
+    begun, released = [], []
+
+    class Holder:
+        async def release(self):
+            released.append(self)
+
+    async def attach(cli, name, holder=None):
+        ours, theirs = socket.socketpair()
+        theirs.close()
+        begun.append(holder or Holder())
+        return ours, begun[-1]
+
+    class Channel(files.FileChannel):
+        async def ok(self, path):
+            refused.set()
+            raise GoingDown("not now")
+
+    def broken():
+        raise ValueError("mine")
+
+    async def run():
+        nonlocal refused
+        refused = asyncio.Event()
+        f = sdk.SandboxHandle(sdk.SandboxClient(home=str(tmp_path), msb="/bin/false"), "x").files
+        for use in (f.stat, f.watching):
+            begun.clear(), released.clear()
+            monkeypatch.setattr(files, "FileChannel", broken)
+            with pytest.raises(ValueError, match="mine"):
+                await use("/x")
+            assert released == begun != []
+            monkeypatch.setattr(files, "FileChannel", Channel)  # it waits to try again, and is canceled
+            refused.clear(), begun.clear(), released.clear()
+            task = asyncio.ensure_future(use("/x"))
+            await refused.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert released == begun != []
+            begun.clear()
+            with pytest.raises(UsageError):
+                await getattr(f.as_user("a\0b"), use.__name__)("/x")
+            assert begun == [], "it was not even started"
+
+    refused = None
+    monkeypatch.setattr(files, "attach", attach)
+    monkeypatch.setattr(files, "RETRY_PAUSE", 3600)
+    go(run())
 
 
 def test_the_same_without_await(box, tmp_path):

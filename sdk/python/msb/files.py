@@ -63,11 +63,17 @@ class Files:
     # --- connections ---
 
     async def _connect(self, holder: Optional[Holder]) -> "Tuple[FileChannel, Optional[Holder]]":
-        sock, holder = await attach(self._cli, self._name, holder)
-        _, channel = await asyncio.get_running_loop().create_connection(FileChannel, sock=sock)
         user = b"" if self._user is None else proto.text_field(proto.F_USER, self._user, "the user")
+        sock, found = await attach(self._cli, self._name, holder)
+        try:
+            _, channel = await asyncio.get_running_loop().create_connection(FileChannel, sock=sock)
+        except BaseException:
+            sock.close()
+            if found is not None and found is not holder:
+                await found.release()
+            raise
         channel.send(proto.HELLO_FRAME + proto.frame(proto.FILES, user))
-        return channel, holder
+        return channel, found
 
     async def _with(self, event: str, use: Callable[[FileChannel], Awaitable[T]], *,
                     looks: bool = False, **paths: str) -> T:
@@ -242,19 +248,22 @@ class Files:
         message = operation(proto.OP_WATCH, path, proto.RECURSIVE if recursive else 0)
         until = asyncio.get_running_loop().time() + RETRY_SECONDS
         holder: Optional[Holder] = None
-        while True:
-            channel, holder = await self._connect(holder)
-            try:
-                channel.send(message)
-                await channel.ok(path)
-                return Watch(channel, holder, path)
-            except BaseException as e:
-                channel.abort()
-                if not isinstance(e, GoingDown) or asyncio.get_running_loop().time() > until:
-                    if holder is not None:
-                        await holder.release()
-                    raise
-            await asyncio.sleep(RETRY_PAUSE)
+        try:
+            while True:
+                channel, holder = await self._connect(holder)
+                try:
+                    channel.send(message)
+                    await channel.ok(path)
+                    return Watch(channel, holder, path)
+                except BaseException as e:
+                    channel.abort()
+                    if not isinstance(e, GoingDown) or asyncio.get_running_loop().time() > until:
+                        raise
+                await asyncio.sleep(RETRY_PAUSE)
+        except BaseException:
+            if holder is not None:
+                await holder.release()
+            raise
 
     # --- to and from the host ---
 
