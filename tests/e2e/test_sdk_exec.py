@@ -1,5 +1,6 @@
 """The SDK's commands: results, limits, streams, processes, concurrency, cancellation, stopped sandboxes."""
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -239,9 +240,16 @@ def test_background_process(sb):
 
 
 def test_detached_process_lives_on(sb):
+    """And the audit log does not say that it has ended."""
+    def records(event):
+        text = open(os.path.join(sb._cli.home, "audit.log")).read()
+        return [r for r in map(json.loads, text.splitlines()) if r["event"] == event]
+
     async def run():
         p = await sb.spawn("sleep", [FOREVER + "4"])
         await p.detach()
+        (begun,) = (r["exec"] for r in records("exec") if r["argv"] == ["sleep", FOREVER + "4"])
+        assert begun not in [r["exec"] for r in records("exit")]
         assert await alive(sb, FOREVER + "4") == 1
         await sb.shell(f"pkill -f {FOREVER}4")
 

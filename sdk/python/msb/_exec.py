@@ -83,6 +83,7 @@ class ExecChannel(Channel, CommandChannel):
         CommandChannel.__init__(self, limit, streaming)
         self._on_code = on_code
         self.command, self.timeout = command, timeout
+        self._detached = False
         self._unacked = 0
         self._stdin_waits: Optional["asyncio.Future[None]"] = None
         self._backstop: Optional[asyncio.TimerHandle] = None
@@ -148,7 +149,8 @@ class ExecChannel(Channel, CommandChannel):
     def _end(self, how: Union[Ended, MsbError]) -> None:
         if self._backstop is not None:
             self._backstop.cancel()
-        if not isinstance(how, GoingDown) and not self.ended.done():
+        left = self._detached and isinstance(how, MsbError)  # it goes on without us
+        if not isinstance(how, GoingDown) and not left and not self.ended.done():
             self._on_code(how.exit_code if isinstance(how, Ended) else failure_code(how))
         if not self.started.done():
             if isinstance(how, MsbError):
@@ -215,6 +217,7 @@ class ExecChannel(Channel, CommandChannel):
 
     async def detach(self) -> None:
         """Disconnects and leaves the command running."""
+        self._detached = True
         self.send(proto.frame(proto.DETACH))
         self.streaming, self.limit = False, 0  # further output is dropped
         self.queue.clear()
