@@ -675,6 +675,31 @@ def test_who_is_refused(place):
     go(run())
 
 
+def test_a_credential_that_was_revoked(place):
+    """Its plugin is asked for another one: for a command, as for any request."""
+    needs_namespaces()
+    plugin, token = place / "plugin", place / "token"
+    plugin.write_text(f"""#!/bin/sh
+echo '{{"status": {{"token": "'$(cat {token})'", "expirationTimestamp": "2999-01-01T00:00:00Z"}}}}'
+""")
+    plugin.chmod(0o755)
+
+    async def run():
+        async with fakekube.FakeKube(place) as kube:
+            user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}}
+            client = sdk.KubernetesClient(kubeconfig=kube.kubeconfig(**user))
+            token.write_text(fakekube.TOKEN)
+            sb = await client.create(Spec("a", image=POD))
+            kube.tokens = {"new"}
+            with pytest.raises(sdk.SandboxUnavailable, match="does not know us"):
+                await sb.exec("true")
+            token.write_text("new")
+            assert (await sb.exec("true")).ok
+            await sb.remove()
+
+    go(run())
+
+
 def test_listing_labels_network_workspace(place):
     needs_namespaces()
 

@@ -429,12 +429,16 @@ class KubernetesClient(SandboxClient):
     async def _exec(self, name: str, plan: Plan, limit: int, streaming: bool, timeout: Optional[float]) -> KubeChannel:
         """Connects, again if the server or the node's kubelet is not there for a moment: nothing has run then."""
         loop = asyncio.get_running_loop()
-        until, pause = loop.time() + RETRY_SECONDS, 0.1
+        until, pause, fresh = loop.time() + RETRY_SECONDS, 0.1, True
         while True:
             error: MsbError
             try:
                 return await self._connect(name, plan, limit, streaming, timeout)
             except ApiError as e:
+                if e.status == 401 and self._api.cluster.plugin is not None and fresh:
+                    self._api.cluster.forget()
+                    fresh = False
+                    continue
                 error = await self._why_no_exec(name, e)
                 if not may_repeat(e, "GET") or isinstance(error, (SandboxNotFound, SandboxNotRunning)):
                     raise error from e
