@@ -448,6 +448,49 @@ def test_nobody_escapes_who_was_started_meanwhile(shell):
         p.wait()
 
 
+def test_a_slow_reader_gets_all_of_it(monkeypatch):
+    """The command has ended, and what it wrote is still on its way because nobody took what came before."""
+    from msb import _command
+
+    class Transport:
+        reading = True
+
+        def is_reading(self):
+            return self.reading
+
+        def is_closing(self):
+            return False
+
+        def pause_reading(self):
+            self.reading = False
+
+        def resume_reading(self):
+            self.reading = True
+            asyncio.get_running_loop().call_soon(channel.on_message, b"\2the end")
+
+        def abort(self):
+            pass
+
+    channel = None
+    monkeypatch.setattr(_kubeexec, "DRAIN_SECONDS", 0.01)
+
+    async def run():
+        nonlocal channel
+        plan = _kubeexec.Plan(["x"], env={}, cwd=None, tty=False, stdin=None, half_close=False)
+        channel = _kubeexec.KubeChannel(b"", "", plan, 0, True, None, None, None)
+        channel._transport = Transport()
+        channel.on_message(b"\1" + channel._mark + b"+1 2\n")
+        channel.on_message(b"\2" + b"x" * _command.STREAM_WINDOW)
+        channel.on_message(b"\1" + channel._mark + b"=3\n")
+        await asyncio.sleep(0.1)
+        assert not channel.ended.done()
+        assert len((await channel.next_chunk())[1]) == _command.STREAM_WINDOW
+        assert await channel.next_chunk() == (1, b"the end") and await channel.next_chunk() is None
+        assert channel.ended.result().exit_code == 3
+
+    go(run())
+
+
 def test_connections_that_end(place):
     """Whether it was the sandbox that ended or only the connection, and what the server said last."""
     needs_namespaces()

@@ -233,7 +233,7 @@ class KubeChannel(WebSocket, CommandChannel):
             self._end(_failure(text[1:], self.plan.command))
         elif re.match(r"=\d{1,3}\Z", text) and self.started.done() and self._code is None:
             self._code = min(int(text[1:]), 255)
-            self._drain = self.loop.call_later(DRAIN_SECONDS, self._finish)
+            self._drain = self.loop.call_later(DRAIN_SECONDS, self._drained)
 
     def _on_status(self, status: Union[int, str]) -> None:
         if isinstance(status, int) and self.started.done():
@@ -255,6 +255,17 @@ class KubeChannel(WebSocket, CommandChannel):
     def _finish(self) -> None:
         assert self._code is not None
         self._end(Ended(self._code, signal=self._code - 128 if 128 < self._code <= 192 else None))
+
+    def _drained(self) -> None:
+        if self._transport is None or self._transport.is_reading():  # else it is we who have not read it
+            self._finish()
+
+    def resume_reading(self) -> None:
+        paused = self._transport is not None and not self._transport.is_reading()
+        super().resume_reading()
+        if paused and self._drain is not None:
+            self._drain.cancel()
+            self._drain = self.loop.call_later(DRAIN_SECONDS, self._drained)
 
     def _too_late(self) -> None:
         self._end(Ended(124, timed_out=True))
