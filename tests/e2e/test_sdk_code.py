@@ -111,6 +111,21 @@ def test_callback_that_fails_interrupts_the_code(python):
         assert run("kept").error.name == "NameError"
 
 
+def test_what_ends_no_interpreter(python):
+    """Exceptions that cannot be shown, variables that cannot be set."""
+    with sdk.Sandbox.connect("py", client=sync_client_of(python)) as sandbox:
+        run = sandbox.run_code
+        run("kept = 1")
+        e = run("class E(SyntaxError):\n    def __str__(self): raise ValueError\nraise E").error
+        assert (e.name, e.value) == ("E", "<unprintable>")
+        for env in ({"": "x"}, {"A=B": "x"}, {"A": "b\0"}, {"A\0": "b"}):
+            with pytest.raises(sdk.UsageError):
+                run("1", envs=env)
+        assert run("1", envs={"A": "\ud800"}).error.name == "UnicodeEncodeError"
+        assert run("import os; os.environ['A']", envs={"A": 5}).text == "'5'"
+        assert run("kept").text == "1"
+
+
 def test_an_image_without_python(msb):
     msb.create("plain", BASE)
     with pytest.raises(sdk.CommandNotFound, match="python3"):

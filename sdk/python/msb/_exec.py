@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import Callable, Mapping, Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _proto as proto
 from ._channel import Channel
@@ -27,6 +27,16 @@ def timeout_ms(timeout: Optional[float]) -> int:
     return max(1, math.ceil(timeout * 1000))
 
 
+def checked_env(env: Mapping[str, str]) -> Dict[str, str]:
+    """Variables as an environment takes them."""
+    for key, value in env.items():
+        if not key or "=" in key:
+            raise UsageError(f"invalid variable name {key!r}")
+        if "\0" in f"{key}{value}":
+            raise UsageError(f"variable {key!r} contains a NUL character")
+    return {key: str(value) for key, value in env.items()}
+
+
 def exec_frame(argv: Sequence[str], *, env: Mapping[str, str], cwd: Optional[str],
                user: Optional[str], tty: Optional[Tuple[int, int]], stdin: bool,
                timeout: Optional[float]) -> bytes:
@@ -34,9 +44,7 @@ def exec_frame(argv: Sequence[str], *, env: Mapping[str, str], cwd: Optional[str
     if not argv or not argv[0]:
         raise UsageError("no command given")
     parts = [proto.text_field(proto.F_ARG, str(a), "an argument") for a in argv]
-    for key, value in env.items():
-        if not key or "=" in key:
-            raise UsageError(f"invalid variable name {key!r}")
+    for key, value in checked_env(env).items():
         parts.append(proto.text_field(proto.F_ENV, f"{key}={value}", f"variable {key}"))
     if cwd is not None:
         if not cwd.startswith("/"):

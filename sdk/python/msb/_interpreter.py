@@ -140,13 +140,21 @@ def run(source, file):
             say(kind="result", forms=forms_of(value))
 
 
+def tried(make):
+    """Text that an exception makes of itself, which may fail."""
+    try:
+        return make()
+    except BaseException:
+        return "<unprintable>"
+
+
 def error_of(e, file):
     trace = e.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != file:
         trace = trace.tb_next
     e.__traceback__ = trace
-    return {"name": type(e).__name__, "value": str(e),
-            "traceback": "".join(traceback.format_exception(type(e), e, trace))}
+    return {"name": type(e).__name__, "value": tried(lambda: str(e)),
+            "traceback": tried(lambda: "".join(traceback.format_exception(type(e), e, trace)))}
 
 
 say(kind="ready", version=sys.version.split()[0])
@@ -154,9 +162,9 @@ for count, line in enumerate(requests, 1):
     request = json.loads(line)
     file = "<code %d>" % count
     linecache.cache[file] = (len(request["code"]), None, request["code"].splitlines(True), file)
-    os.environ.update(request["env"])
     failure = None
     try:
+        os.environ.update(request["env"])
         running = True
         run(request["code"], file)
         running = False

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Type
 
 from ._cli import uncancelled
+from ._exec import checked_env
 from .errors import CommandTimeout, MsbError, ProtocolError, SandboxEnded, UsageError
 from .process import Callback, Process
 
@@ -225,7 +226,7 @@ class CodeContext:
         raises, and that is raised here."""
         if not isinstance(code, str):
             raise UsageError("code is a string")
-        request = json.dumps({"code": code, "env": dict(env or {})}) + "\n"
+        request = json.dumps({"code": code, "env": checked_env(env or {})}) + "\n"
         run = _Run(self._limit, on_stdout, on_stderr, on_result, on_error)
         async with self._turn:
             if self.closed:
