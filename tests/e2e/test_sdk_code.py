@@ -137,6 +137,47 @@ def test_an_image_without_python(msb):
             sdk.Sandbox.connect("plain", client=sync_client_of(msb)).run_code("1")
 
 
+def test_the_end_of_a_block_removes_the_sandbox(tmp_path):
+    """Also if its interpreter cannot be closed, or that is canceled."""
+    ended = []
+
+    class Handle(sdk.SandboxHandle):
+        async def __aexit__(self, *exc):
+            ended.append("removed")
+
+    class Context:
+        def __init__(self, work):
+            self.close = work
+
+    async def leave(work):
+        async with sdk.AsyncSandbox(Handle(sdk.SandboxClient(home=str(tmp_path), msb="/bin/false"), "x")) as sandbox:
+            sandbox._context = Context(work)
+
+    async def run():
+        closing, go_on = asyncio.Event(), asyncio.Event()
+
+        async def fail():
+            raise sdk.MsbError("mine")
+
+        async def slowly():
+            closing.set()
+            await go_on.wait()
+            ended.append("closed")
+
+        with pytest.raises(sdk.MsbError, match="mine"):
+            await leave(fail)
+        task = asyncio.ensure_future(leave(slowly))
+        await closing.wait()
+        task.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    go(run())
+    assert ended == ["removed", "closed", "removed"]
+
+
 def test_terminals(python):
     async def work():
         sandbox = sdk.AsyncSandbox(await client_of(python).get("py"))

@@ -15,6 +15,7 @@ from . import client as _client
 from . import files as _files
 from . import process as _process
 from . import sync as _sync
+from ._cli import uncancelled
 from ._portal import PORTAL
 from .code import CodeContext, Execution, ExecutionError, Result
 from .process import Callback
@@ -260,9 +261,11 @@ class AsyncSandbox:
 
     async def __aexit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
                         trace: Optional[TracebackType]) -> None:
-        if self._context is not None:
-            await self._context.close()
-        await self._handle.__aexit__(kind, error, trace)
+        try:
+            if self._context is not None:
+                await uncancelled(self._context.close())
+        finally:
+            await self._handle.__aexit__(kind, error, trace)
 
 
 def _spec(image: str, name: Optional[str], timeout: Optional[float],
