@@ -404,6 +404,31 @@ class Liar:
             c.close()
 
 
+class Silent(Liar):
+    """Accepts connections, and says nothing."""
+
+    def __init__(self, home):
+        self.open = []
+        super().__init__(home, b"")
+
+    def serve(self):
+        while True:
+            try:
+                self.open.append(self.sock.accept())
+            except OSError:
+                return
+
+
+def test_a_monitor_that_does_not_answer(tmp_path, monkeypatch):
+    from msb import _channel
+    silent = Silent(tmp_path)
+    sb = sdk.SandboxHandle(sdk.SandboxClient(home=str(tmp_path), msb="/bin/false"), "liar")
+    monkeypatch.setattr(_channel, "_CONNECT_SECONDS", 0.05)
+    with pytest.raises(sdk.CommandTimeout, match="'liar' does not answer"):
+        go(sb.set_timeout(60))
+    silent.sock.close()
+
+
 def frame(kind, payload=b""):
     return len(payload).to_bytes(4, "little") + kind.to_bytes(2, "little") + b"\0\0" + payload
 

@@ -35,7 +35,7 @@ class Holder:
             while process.returncode is None:
                 try:
                     kind, found = await request(cli.home, name, proto.INFO)
-                except (OSError, MsbError, asyncio.TimeoutError):
+                except (OSError, MsbError):
                     kind, found = proto.FAIL, []
                 if kind == proto.OK and (proto.number(found, proto.F_SESSIONS) or 0) > 0:
                     return cls(process)

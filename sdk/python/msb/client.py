@@ -21,8 +21,8 @@ from ._channel import NAME, request
 from ._cli import Cli, end_process, label_args, uncancelled
 from ._exec import ExecChannel, GoingDown, exec_frame, failure_code
 from .code import CodeContext
-from .errors import (CommandNotExecutable, CommandNotFound, MsbError, PolicyRefused, SandboxNotFound,
-                     SandboxNotRunning, UsageError, from_cli)
+from .errors import (CommandNotExecutable, CommandNotFound, CommandTimeout, MsbError, PolicyRefused,
+                     SandboxNotFound, SandboxNotRunning, UsageError, from_cli)
 from .files import Files
 from .process import Callback, Process
 from .types import ExecResult, SandboxInfo, SandboxSpec
@@ -284,6 +284,8 @@ class SandboxHandle:
         life = proto.u64(proto.F_TIMEOUT_MS, _milliseconds(seconds))
         try:
             kind, found = await request(self._cli.home, _known(self.name), proto.TOUCH, life)
+        except CommandTimeout:  # an OSError, too
+            raise
         except OSError:
             status = (await self.info()).status
             raise SandboxNotRunning(f"sandbox '{self.name}' is not running (status: {status})") from None
