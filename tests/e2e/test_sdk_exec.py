@@ -420,12 +420,15 @@ class Silent(Liar):
 
 
 def test_a_monitor_that_does_not_answer(tmp_path, monkeypatch):
-    from msb import _channel
+    from msb import _channel, _exec
     silent = Silent(tmp_path)
     sb = sdk.SandboxHandle(sdk.SandboxClient(home=str(tmp_path), msb="/bin/false"), "liar")
     monkeypatch.setattr(_channel, "_CONNECT_SECONDS", 0.05)
     with pytest.raises(sdk.CommandTimeout, match="'liar' does not answer"):
         go(sb.set_timeout(60))
+    monkeypatch.setattr(_exec, "START_SECONDS", 0.05, raising=False)
+    with pytest.raises(sdk.CommandTimeout, match='did not begin "sleep"'):
+        go(asyncio.wait_for(sb.exec("sleep", ["1"], timeout=0.05), 30))
     silent.sock.close()
 
 

@@ -8,10 +8,11 @@ from typing import Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
 from . import _proto as proto
 from ._channel import Channel
 from ._command import CommandChannel, Ended
-from .errors import (CommandError, CommandNotExecutable, CommandNotFound, MsbError, ProtocolError,
-                     SandboxEnded, TooManyCommands, UsageError)
+from .errors import (CommandError, CommandNotExecutable, CommandNotFound, CommandTimeout, MsbError,
+                     ProtocolError, SandboxEnded, TooManyCommands, UsageError)
 
 BACKSTOP = 5.0  # how much longer than the time limit the agent may take
+START_SECONDS = 60.0  # and how much longer a command with a time limit may take to begin: the guest may still boot
 
 
 class GoingDown(MsbError):
@@ -96,6 +97,14 @@ class ExecChannel(Channel, CommandChannel):
         self._stdin_waits: Optional["asyncio.Future[None]"] = None
         self._backstop: Optional[asyncio.TimerHandle] = None
 
+    def begin(self, data: bytes) -> None:
+        """Sends EXEC, and what goes with it."""
+        self.send(data)
+        if timeout_ms(self.timeout):
+            assert self.timeout is not None
+            self._backstop = self.loop.call_later(self.timeout + START_SECONDS, self._end, CommandTimeout(
+                f'the sandbox did not begin "{self.command[:256]}"'))
+
     # --- frames ---
 
     def on_frame(self, kind: int, payload: bytes) -> None:
@@ -118,6 +127,8 @@ class ExecChannel(Channel, CommandChannel):
         self.started.set_result(proto.number(found, proto.F_PID) or 0)
         if timeout_ms(self.timeout):
             assert self.timeout is not None
+            if self._backstop is not None:
+                self._backstop.cancel()
             self._backstop = self.loop.call_later(self.timeout + BACKSTOP, self._too_late)
 
     def _on_fail(self, found: Sequence[proto.Field]) -> None:

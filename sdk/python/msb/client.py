@@ -244,7 +244,7 @@ class SandboxHandle:
                     early = b""
                     if stdin is not None and len(stdin) <= proto.DATA_MAX:
                         early = channel.early_stdin(stdin)
-                    channel.send(proto.HELLO_FRAME + message + early)
+                    channel.begin(proto.HELLO_FRAME + message + early)
                     pid = await channel.started
                     return Process(channel, holder, pid, tty, keep_stdin)
                 except GoingDown as e:
