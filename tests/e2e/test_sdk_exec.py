@@ -315,6 +315,49 @@ def test_cancelled_task_kills_its_command(sb):
     go(run())
 
 
+def test_a_cancellation_that_comes_with_the_result():
+    """It is not forgotten, as asyncio.wait_for does up to Python 3.11; and the result does not leak."""
+    from msb._waiting import bounded
+    lost = []
+
+    async def run():
+        ready = asyncio.get_running_loop().create_future()
+
+        async def work():
+            return await ready
+
+        task = asyncio.ensure_future(bounded(work(), 60, lost.append))
+        await asyncio.sleep(0.01)
+        ready.set_result("made")
+        await asyncio.sleep(0)  # the work is done, but its result was not fetched
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(asyncio.TimeoutError):
+            await bounded(asyncio.sleep(60), 0.01)
+        assert await bounded(asyncio.sleep(0, "x"), 60) == "x"
+
+    go(run())
+    assert lost == ["made"]
+
+
+def test_a_cancellation_that_comes_with_the_end_of_a_command():
+    from msb._command import CommandChannel, Ended
+    from msb.process import Process
+
+    async def run():
+        channel = CommandChannel(0, False)
+        task = asyncio.ensure_future(Process(channel, None, 1, False, False).wait(60))
+        await asyncio.sleep(0)  # it waits
+        channel.ended.set_result(Ended(0))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    go(run())
+
+
 # --- a sandbox that does not run ----------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from typing import List, Optional, Tuple, TypeVar
 
 from . import _proto as proto
 from ._flow import Flow
+from ._waiting import bounded
 from .errors import CommandTimeout, MsbError, ProtocolError, SandboxEnded
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
@@ -156,7 +157,7 @@ async def request(home: str, name: str, kind: int, payload: bytes = b"") -> Tupl
     _, channel = await loop.create_connection(Request, sock=sock)
     try:
         channel.send(proto.HELLO_FRAME + proto.frame(kind, payload))
-        return await asyncio.wait_for(channel.answer, _CONNECT_SECONDS)
+        return await bounded(channel.answer, _CONNECT_SECONDS)
     except asyncio.TimeoutError:
         raise CommandTimeout(f"sandbox '{name}' does not answer") from None
     finally:

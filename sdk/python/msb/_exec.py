@@ -8,6 +8,7 @@ from typing import Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
 from . import _proto as proto
 from ._channel import Channel
 from ._command import CommandChannel, Ended
+from ._waiting import bounded
 from .errors import (CommandError, CommandNotExecutable, CommandNotFound, CommandTimeout, MsbError,
                      ProtocolError, SandboxEnded, TooManyCommands, UsageError)
 
@@ -243,7 +244,7 @@ class ExecChannel(Channel, CommandChannel):
         self.resume_reading()
         self.finish_sending()
         try:
-            await asyncio.wait_for(asyncio.shield(self.ended), 1.0)
+            await bounded(asyncio.shield(self.ended), 1.0)
         except (asyncio.TimeoutError, MsbError):
             pass
         self.abort()

@@ -7,11 +7,11 @@ import random
 import re
 import socket
 import ssl
-from typing import (Any, AsyncIterator, Awaitable, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple,
-                    TypeVar, Union)
+from typing import Any, AsyncIterator, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 from urllib.parse import quote, urlencode
 
 from ._kubeconfig import Cluster
+from ._waiting import bounded
 from .errors import MsbError, ProtocolError, SandboxUnavailable
 
 HEAD_MAX = 64 * 1024
@@ -23,7 +23,6 @@ RETRY_SECONDS = 15.0  # how long a server that is restarting or overloaded is as
 WATCH_SECONDS = 300
 
 Query = Sequence[Tuple[str, str]]
-T = TypeVar("T")
 
 
 class ApiError(MsbError):
@@ -74,29 +73,6 @@ def api_error(status: int, body: bytes) -> ApiError:
 def may_repeat(error: ApiError, method: str) -> bool:
     """Whether the server asks for another try, and this is safe: 429 and 503 come before it has done anything."""
     return error.status in (429, 503) or (method == "GET" and error.status in (500, 502, 504))
-
-
-async def bounded(work: Awaitable[T], seconds: float, dispose: Optional[Callable[[T], object]] = None) -> T:
-    """The result of some work, or asyncio.TimeoutError. asyncio.wait_for would do, but up to Python 3.11 it forgets a
-    cancellation that comes just when the work is done, and whoever canceled it waits forever. A result that nobody
-    gets is disposed of."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.wait({task}, timeout=seconds)
-        if task.done():
-            return task.result()
-    except asyncio.CancelledError:
-        await _abandon(task, dispose)
-        raise
-    await _abandon(task, dispose)
-    raise asyncio.TimeoutError
-
-
-async def _abandon(task: "asyncio.Future[T]", dispose: Optional[Callable[[T], object]]) -> None:
-    task.cancel()
-    await asyncio.wait({task})
-    if not task.cancelled() and task.exception() is None and dispose is not None:
-        dispose(task.result())
 
 
 class _Body:

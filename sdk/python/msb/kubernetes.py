@@ -18,8 +18,9 @@ from typing import Any, AsyncIterator, Dict, Iterator, List, Mapping, Optional, 
 from . import _kubeconfig, _pod
 from ._cli import uncancelled
 from ._exec import timeout_ms
-from ._kubeapi import CONNECT_SECONDS, RETRY_SECONDS, Api, ApiError, bounded, keep_alive, may_repeat
+from ._kubeapi import CONNECT_SECONDS, RETRY_SECONDS, Api, ApiError, keep_alive, may_repeat
 from ._kubeexec import MAIN, PROTOCOLS, KubeChannel, Plan, signal_command
+from ._waiting import bounded
 from ._websocket import new_key
 from .client import DEFAULT_MAX_OUTPUT, SandboxClient, SandboxHandle
 from .errors import (ImageError, MsbError, PolicyRefused, SandboxEnded, SandboxExists, SandboxNotFound,

@@ -10,6 +10,7 @@ from typing import Any, AsyncIterator, Awaitable, Callable, List, Optional, Prot
 
 from ._cli import uncancelled
 from ._command import CommandChannel, Ended
+from ._waiting import bounded
 from .errors import CommandTimeout, MsbError, UsageError
 from .types import ExecResult, OutputChunk
 
@@ -81,7 +82,7 @@ class Process:
         await self._take_over()
         waiting = asyncio.shield(self._channel.ended)
         try:
-            how = await (waiting if timeout is None else asyncio.wait_for(waiting, timeout))
+            how = await (waiting if timeout is None else bounded(waiting, timeout))
         except asyncio.TimeoutError:
             raise CommandTimeout(f"command still runs after {timeout:g} s") from None
         except MsbError:
