@@ -49,9 +49,9 @@ struct relay_client {
     struct command_note note;
     uint32_t container; /* the one whose agent it is for; 0 = the guest's first */
     uint32_t wait_id;   /* WAIT: for the end of that session */
-    uint64_t cookie;
-    uint64_t since_ns; /* when it connected */
-    int sent_fd;       /* a descriptor that it sent, until a request takes it; -1 */
+    uint64_t cookie;    /* PING: what the agent answers with; else 0 */
+    uint64_t since_ns;  /* when it connected */
+    int sent_fd;        /* a descriptor that it sent, until a request takes it; -1 */
 };
 
 static void pump_to_guest(struct relay_client *c);
@@ -592,6 +592,8 @@ static void handle_request(struct relay_client *c, const struct proto_frame *f)
 
 void relay_pong(struct relay *r, uint64_t cookie)
 {
+    if (cookie == 0) /* of clients that have sent no ping */
+        return;
     for (struct node *n = r->clients.next; n != &r->clients; n = n->next) {
         struct relay_client *c = CONTAINER_OF(n, struct relay_client, node);
         if (c->state == CLIENT_ANSWER && c->cookie == cookie) {

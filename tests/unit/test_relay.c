@@ -314,6 +314,8 @@ static void test_leash(void **state)
         turn(t);
         assert_int_equal(hear(fd, 0, NULL), -2);
         assert_int_equal(t->stops, 0);
+        relay_pong(&t->relay, 0); /* a guest that wants to get rid of them */
+        assert_int_equal(hear(fd, 0, NULL), -2);
         (void)close(fd);
         turn(t);
         assert_int_equal(t->stops, leash);
