@@ -58,7 +58,9 @@ static bool set_name(struct sniffer *s, const uint8_t *p, size_t n)
 /* --- TLS ------------------------------------------------------------------------------------- */
 
 enum {
+    TLS_RECORD_FIRST = 20, /* types of records: change of cipher, alert, handshake, ... */
     TLS_HANDSHAKE = 22,
+    TLS_RECORD_LAST = 24,
     TLS_HELLO = 1,
     TLS_EXT_SNI = 0,
     TLS_EXT_ECH = 0xfe0d,
@@ -104,13 +106,14 @@ static enum sniff_kind client_hello(struct sniffer *s, struct view v)
     return hidden ? SNIFF_ECH : SNIFF_TLS;
 }
 
-/* The handshake message may be spread over several records: they are joined first. */
+/* The handshake message may be spread over several records: they are joined first. Some servers
+ * skip alerts in front of it, and some ignore the version of its record. */
 static enum sniff_kind sniff_tls(struct sniffer *s, const uint8_t *p, size_t n, bool last)
 {
     uint8_t hello[SNIFF_BYTES_MAX];
     size_t have = 0, need = 4;
-    if (n < 2 || p[1] != 3)
-        return n < 2 && !last ? SNIFF_MORE : SNIFF_UNKNOWN;
+    if (p[0] != TLS_HANDSHAKE || (n > 1 && p[1] != 3))
+        return SNIFF_BROKEN;
     while (n >= 5) {
         size_t len = be16(p + 3);
         if (p[0] != TLS_HANDSHAKE || p[1] != 3 || len == 0 || len > TLS_RECORD_MAX)
@@ -332,8 +335,8 @@ enum sniff_kind sniff(struct sniffer *s, const uint8_t *p, size_t n, bool last)
     if (n == 0)
         return last ? SNIFF_UNKNOWN : SNIFF_MORE;
     size_t k = MIN(n, (size_t)SNIFF_BYTES_MAX);
-    enum sniff_kind kind =
-        p[0] == TLS_HANDSHAKE ? sniff_tls(s, p, k, last) : sniff_http(s, p, k, last);
+    bool tls = p[0] >= TLS_RECORD_FIRST && p[0] <= TLS_RECORD_LAST;
+    enum sniff_kind kind = tls ? sniff_tls(s, p, k, last) : sniff_http(s, p, k, last);
     if (kind == SNIFF_MORE && n >= SNIFF_BYTES_MAX)
         kind = SNIFF_BROKEN;
     if (kind == SNIFF_UNKNOWN || kind == SNIFF_BROKEN || kind == SNIFF_MORE)

@@ -2,9 +2,9 @@
  * the Host of an HTTP request. Bytes arrive in any pieces; a bounded number of them is examined.
  *
  * Servers are more lenient than the standards, so whatever some of them would take for a request
- * that goes elsewhere (empty lines or blanks in front, other blanks than spaces, an absolute
- * target, a second Host, folded lines, stray control characters) is either understood here or
- * SNIFF_BROKEN, never SNIFF_UNKNOWN. */
+ * that goes elsewhere (alerts, empty lines or blanks in front, other versions of TLS, other blanks
+ * than spaces, an absolute target, a second Host, folded lines, stray control characters) is either
+ * understood here or SNIFF_BROKEN, never SNIFF_UNKNOWN. */
 #pragma once
 
 #include <stdbool.h>

@@ -117,5 +117,7 @@ show(resolve("example.com"))
 for name in ("example.com", "other.org"):
     for encrypted in (False, True):
         show(talk("93.184.216.34", hello(name, encrypted) + b"\\r\\n\\r\\n"))
+show(talk("93.184.216.34", bytes.fromhex("1503010002015a") + hello("other.org", False)))  # behind an alert
+show(talk("93.184.216.34", b"\\x16\\0" + hello("other.org", False)[2:]))  # in a record of another version
 """, *(["--strict"] if strict else []))
-    assert [x == "ECONNRESET" for x in out[1:]] == [False, strict, True, True], out
+    assert [x == "ECONNRESET" for x in out[1:]] == [False, strict, True, True, True, True], out

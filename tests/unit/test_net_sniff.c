@@ -76,8 +76,24 @@ static void test_tls(void **state)
     b[5 + 4 + 34 + 1 + 4 + 2 + 3] = 0x0d;
     check(b, n, SNIFF_ECH, "a.b");
     assert_int_equal(sniff(&s, b, n - 1, true), SNIFF_BROKEN);
-    memcpy(b, "\x16\x02\x00\x00\x05", 5);
-    check(b, 5, SNIFF_UNKNOWN, "");
+}
+
+/* What some servers take for a ClientHello: records of other types before it, other versions. */
+static void test_tls_tricks(void **state)
+{
+    uint8_t b[2048] = {21, 3, 1, 0, 2, 1, 90}; /* an alert, a warning, in front */
+    size_t n = 7 + hello(b + 7, "a.b", 4096, 1);
+    check(b, n, SNIFF_BROKEN, "");
+    for (uint8_t type = 20; type <= 24; type++)
+        if (type != 22)
+            check(&type, 1, SNIFF_BROKEN, ""); /* nothing to wait for */
+    n = hello(b, "a.b", 4096, 1);
+    for (unsigned major = 0; major < 256; major++) {
+        b[1] = (uint8_t)major;
+        check(b, n, major == 3 ? SNIFF_TLS : SNIFF_BROKEN, major == 3 ? "a.b" : "");
+    }
+    check((const uint8_t *)"\x13\x03\x01\x00\x02", 5, SNIFF_UNKNOWN, "");
+    check((const uint8_t *)"\x19\x03\x01\x00\x02", 5, SNIFF_UNKNOWN, "");
 }
 
 static void http(const char *text, enum sniff_kind kind, const char *name)
@@ -161,7 +177,8 @@ static void test_http_tricks(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_tls), cmocka_unit_test(test_http),
-                                       cmocka_unit_test(test_http_tricks)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tls), cmocka_unit_test(test_tls_tricks), cmocka_unit_test(test_http),
+        cmocka_unit_test(test_http_tricks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
