@@ -60,15 +60,31 @@ static bool is_own(struct gate *g, const struct net_addr *a)
     return false;
 }
 
-static bool pinned(void *ctx, const struct net_addr *peer, bool suffix, const char *name)
+/* Which names count as those of a flow's peer, for rules with names. */
+enum names {
+    NAMES_PINNED, /* all that this sandbox has resolved to its address */
+    NAMES_SHOWN,  /* only the one that the flow shows */
+};
+
+struct flow_names {
+    const struct gate *gate;
+    const char *shown;
+    enum names which;
+};
+
+static bool is_named(void *ctx, const struct net_addr *peer, bool suffix, const char *name)
 {
-    struct gate *g = ctx;
-    return pins_match(g->pins, peer, name, suffix, now_ns());
+    const struct flow_names *n = ctx;
+    if (n->which == NAMES_SHOWN)
+        return policy_name_matches(n->shown, name, suffix);
+    return pins_match(n->gate->pins, peer, name, suffix, now_ns());
 }
 
 /* What the policy says about a flow; shown: the name in its first bytes, or NULL. */
-static struct policy_answer decide(struct gate *g, const struct net_flow_id *id, const char *shown)
+static struct policy_answer decide(struct gate *g, const struct net_flow_id *id, const char *shown,
+                                   enum names which)
 {
+    struct flow_names names = {.gate = g, .shown = shown, .which = which};
     bool gateway = !id->inbound && is_gateway(g, &id->peer.addr);
     struct policy_flow f = {.dir = id->inbound ? POLICY_INGRESS : POLICY_EGRESS,
                             .proto = id->proto,
@@ -76,8 +92,8 @@ static struct policy_answer decide(struct gate *g, const struct net_flow_id *id,
                             .port = id->inbound ? id->guest.port : id->peer.port,
                             .host = gateway || (!id->inbound && is_own(g, &id->peer.addr)),
                             .dns = gateway && id->peer.port == PORT_DNS && id->proto != PROTO_ICMP,
-                            .named = pinned,
-                            .ctx = g,
+                            .named = is_named,
+                            .ctx = &names,
                             .shown = shown};
     struct policy_answer a = policy_decide(&g->policy, &f);
     if (f.dns && a.rule < 0)
@@ -87,7 +103,7 @@ static struct policy_answer decide(struct gate *g, const struct net_flow_id *id,
 
 static bool allowed(struct gate *g, const struct net_flow_id *id)
 {
-    struct policy_answer a = decide(g, id, NULL);
+    struct policy_answer a = decide(g, id, NULL, NAMES_PINNED);
     return a.allow && !explain_refusal(&a, id->proto, id->peer.port);
 }
 
@@ -157,7 +173,7 @@ void gate_tell(struct gate *g, const struct gate_decision *d)
 struct policy_answer gate_ask(struct gate *g, const struct net_flow_id *id,
                               char why[POLICY_WHY_MAX])
 {
-    struct policy_answer a = decide(g, id, NULL);
+    struct policy_answer a = decide(g, id, NULL, NAMES_PINNED);
     const char *refusal = explain_refusal(&a, id->proto, id->peer.port);
     policy_explain(&g->policy, &a, why);
     if (refusal) {
@@ -241,16 +257,19 @@ static void on_verdict(void *ctx, const struct net_flow_id *id, struct net_verdi
     report(g, &d);
 }
 
-/* Whether a flow that was allowed by name shows a name that agrees. */
+/* Whether a flow that was allowed by name shows a name that agrees: the address was resolved from
+ * it, too, and the flow would be allowed if it were the only such name. */
 static bool agrees(struct gate *g, const struct net_flow_id *id, const char *name,
                    char why[POLICY_WHY_MAX])
 {
     struct policy_answer a = policy_decide_name(&g->policy, name);
-    policy_explain(&g->policy, &a, why);
     if (a.allow && !pins_match(g->pins, &id->peer.addr, name, false, now_ns())) {
         (void)snprintf(why, POLICY_WHY_MAX, "denied: the address was not resolved from that name");
         return false;
     }
+    if (a.allow)
+        a = decide(g, id, name, NAMES_SHOWN);
+    policy_explain(&g->policy, &a, why);
     return a.allow;
 }
 
@@ -278,7 +297,7 @@ static bool shown_ok(struct gate *g, const struct net_flow_id *id, uint64_t tag,
         return false;
     if (!(tag & GATE_WATCHED))
         return true;
-    struct policy_answer a = decide(g, id, name);
+    struct policy_answer a = decide(g, id, name, NAMES_PINNED);
     policy_explain(&g->policy, &a, why);
     return a.allow;
 }

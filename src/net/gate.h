@@ -3,10 +3,10 @@
  * For each new flow: the gateway's port 53 is the name server; the rest of the gateway is the
  * host's loopback, if a rule allows `host`; everything else is checked against the policy, with the
  * names that this sandbox has resolved. A flow that is allowed by name must not contradict it: if
- * its first bytes show a name (TLS, HTTP), that name must be allowed and the address must have been
- * resolved from it. Where rules deny names, a flow that is allowed by address must not show one of
- * them. QUIC hides the name, so where names decide, UDP port 443 is closed; programs fall back to
- * TCP.
+ * its first bytes show a name (TLS, HTTP), the rules must allow the flow for that name and the
+ * address must have been resolved from it. Where rules deny names, a flow that is allowed by
+ * address must not show one of them. QUIC hides the name, so where names decide, UDP port 443 is
+ * closed; programs fall back to TCP.
  *
  * With a proxy (net_config), allowed TCP flows and DNS questions go through it, to the address that
  * was allowed; other protocols are denied. The host itself is reached directly.

@@ -181,6 +181,28 @@ static void test_shown_names(void **state)
     }
 }
 
+/* A name opens what its own rules allow, and not what those of another name at its address do. */
+static void test_shown_names_of_one_address(void **state)
+{
+    struct fix x;
+    start(&x, "allow@a.org:tcp:443,allow@b.org:tcp:22,allow@c.org:udp", false);
+    assert_int_equal(resolve(&x, "a.org", "93.184.216.34"), 1);
+    assert_int_equal(resolve(&x, "b.org", "93.184.216.34"), 1);
+    assert_int_equal(resolve(&x, "c.org", "93.184.216.34"), 1);
+    assert_true(may(&x, "93.184.216.34", PROTO_TCP, 443));
+    assert_true(shows(&x, "93.184.216.34", "a.org"));
+    assert_string_equal(x.last, "allowed by rule 1: allow@a.org:tcp:443");
+    assert_false(shows(&x, "93.184.216.34", "b.org"));
+    assert_string_equal(x.last, "denied: no rule allows it");
+    assert_false(shows(&x, "93.184.216.34", "c.org"));
+    stop(&x);
+    start(&x, "allow@a.org:tcp:443,allow@b.org:tcp:22,allow@public", false);
+    assert_int_equal(resolve(&x, "a.org", "93.184.216.34"), 1);
+    assert_int_equal(resolve(&x, "b.org", "93.184.216.34"), 1);
+    assert_true(shows(&x, "93.184.216.34", "b.org")); /* as any other name */
+    stop(&x);
+}
+
 /* Connections to some hosts are intercepted, by another process. */
 static void test_hosts_to_look_into(void **state)
 {
@@ -383,6 +405,7 @@ int main(void)
         cmocka_unit_test(test_default_of_public),
         cmocka_unit_test(test_names_open_what_was_resolved),
         cmocka_unit_test(test_shown_names),
+        cmocka_unit_test(test_shown_names_of_one_address),
         cmocka_unit_test(test_hosts_to_look_into),
         cmocka_unit_test(test_denied_names_are_not_shown),
         cmocka_unit_test(test_strict_opens_what_can_show_a_name),
