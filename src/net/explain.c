@@ -128,7 +128,7 @@ static struct net_addr some_public_address(const struct policy *p)
         (void)addr_parse(candidates[i], &a);
         for (size_t k = 0; k < p->n && !listed; k++)
             listed = p->rule[k].kind == TARGET_CIDR &&
-                     addr_prefix_equal(&p->rule[k].addr, &a, p->rule[k].bits);
+                     addr_in_network(&a, &p->rule[k].addr, p->rule[k].bits);
         if (!listed)
             break;
     }

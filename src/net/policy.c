@@ -66,10 +66,10 @@ static bool has_name(const struct policy_rule *r)
 static bool cidr_matches(const struct policy_rule *r, const struct net_addr *peer)
 {
     struct net_addr inner[ADDR_INNER_MAX];
-    if (addr_prefix_equal(&r->addr, peer, r->bits))
+    if (addr_in_network(peer, &r->addr, r->bits))
         return true;
     for (unsigned i = 0, n = r->allow ? 0 : addr_inner4(peer, inner); i < n; i++)
-        if (addr_prefix_equal(&r->addr, &inner[i], r->bits))
+        if (addr_in_network(&inner[i], &r->addr, r->bits))
             return true;
     return false;
 }
@@ -171,7 +171,7 @@ bool policy_names_address(const struct policy *p, const struct net_addr *a)
     enum addr_class class = addr_classify(a);
     for (size_t i = 0; i < p->n; i++) {
         const struct policy_rule *r = &p->rule[i];
-        bool match = (r->kind == TARGET_CIDR && addr_prefix_equal(&r->addr, a, r->bits)) ||
+        bool match = (r->kind == TARGET_CIDR && addr_in_network(a, &r->addr, r->bits)) ||
                      (r->kind == TARGET_GROUP && r->group == class);
         if (match && (r->dir & POLICY_EGRESS))
             return r->allow;

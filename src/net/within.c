@@ -17,7 +17,7 @@ static bool target_within(const struct policy_rule *a, const struct policy_rule 
         return a->kind == TARGET_GROUP && a->group == c->group;
     case TARGET_CIDR:
         return a->kind == TARGET_CIDR && a->bits >= c->bits &&
-               addr_prefix_equal(&a->addr, &c->addr, c->bits);
+               addr_in_network(&a->addr, &c->addr, c->bits);
     case TARGET_SUFFIX:
         return named && policy_name_matches(a->name, c->name, true);
     case TARGET_DOMAIN:

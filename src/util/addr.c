@@ -37,6 +37,11 @@ bool addr_prefix_equal(const struct net_addr *a, const struct net_addr *b, unsig
     return rest == 0 || ((a->b[whole] ^ b->b[whole]) >> (8 - rest)) == 0;
 }
 
+bool addr_in_network(const struct net_addr *a, const struct net_addr *network, unsigned bits)
+{
+    return (bits >= 8 * sizeof(mapped) || !addr_is4(a)) && addr_prefix_equal(a, network, bits);
+}
+
 int addr_parse(const char *s, struct net_addr *ret)
 {
     uint8_t b[16];

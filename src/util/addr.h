@@ -37,6 +37,9 @@ static inline const uint8_t *addr_bytes4(const struct net_addr *a)
 }
 /* Whether the first `bits` bits are the same (of the mapped form: IPv4 prefixes are 96 longer). */
 bool addr_prefix_equal(const struct net_addr *a, const struct net_addr *b, unsigned bits);
+/* Whether the address is in that network (bits as above). No IPv4 address is in an IPv6 one, not
+ * even in ::/0. */
+bool addr_in_network(const struct net_addr *a, const struct net_addr *network, unsigned bits);
 
 /* "1.2.3.4" or "2001:db8::1"; nothing else: no octal, no short forms, no scope. */
 int addr_parse(const char *s, struct net_addr *ret);

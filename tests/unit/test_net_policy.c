@@ -284,6 +284,13 @@ static void test_decisions(void **state)
         {"allow:ingress@public", "8.8.8.8", PROTO_TCP, 1, false},
         {"allow@[2606::]/16", "2606:4700::1", PROTO_TCP, 1, true},
         {"allow@0.0.0.0/0", "2606:4700::1", PROTO_TCP, 1, false},
+        {"allow@0.0.0.0/0", "10.0.0.1", PROTO_TCP, 1, true},
+        {"allow@[::]/0", "2606:4700::1", PROTO_TCP, 1, true},
+        {"allow@[::]/0", "10.0.0.1", PROTO_TCP, 1, false}, /* however it is stored */
+        {"allow@[::]/64", "10.0.0.1", PROTO_TCP, 1, false},
+        {"allow@[::fffe:0:0]/95", "10.0.0.1", PROTO_TCP, 1, false},
+        {"deny@[::]/0,allow@any", "10.0.0.1", PROTO_TCP, 1, true},
+        {"deny@[::]/0,allow@any", "2002:909:909::1", PROTO_TCP, 1, false},
         {"allow@public", "::ffff:127.0.0.1", PROTO_TCP, 1, false},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -345,6 +352,9 @@ static void test_addresses_that_rules_name(void **state)
     assert_false(policy_names_address(&p, &a));
     assert_true(policy_names_address(&p, &b));
     assert_false(policy_names_address(&p, &c)); /* "any" names nothing */
+    policy_free(&p);
+    assert_int_equal(policy_add_rules(&p, "allow@[::]/0", &e), 0);
+    assert_false(policy_names_address(&p, &a));
     policy_free(&p);
 }
 
