@@ -145,6 +145,7 @@ void explain_by_policy(const struct policy *p, const struct explain_target *t,
                             .port = t->port,
                             .peer = t->name[0] ? some_public_address(p) : t->addr,
                             .host = host,
+                            .gateway = host,
                             .named = t->name[0] ? is_that_name : NULL,
                             .ctx = named.name};
     *ret = (struct explain_answer){.is_name = t->name[0] != '\0', .may_ask = host};

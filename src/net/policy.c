@@ -94,7 +94,7 @@ static bool target_matches(const struct policy_rule *r, const struct policy_flow
     case TARGET_HOST:
         return f->host && !f->dns;
     case TARGET_CIDR:
-        return cidr_matches(r, &f->peer);
+        return !(r->allow && f->gateway) && cidr_matches(r, &f->peer);
     case TARGET_GROUP: /* the gateway's own address represents the host, not its class */
         return !f->host && addr_classify(&f->peer) == r->group;
     case TARGET_DOMAIN:

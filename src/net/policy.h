@@ -76,6 +76,7 @@ struct policy_flow {
     struct net_addr peer;
     uint16_t port; /* the peer's, or for ingress the guest's */
     bool host;     /* the peer is the gateway, which stands for the host, or a host address */
+    bool gateway;  /* ... and it is the gateway, which rules for addresses do not open */
     bool dns;      /* ... and it is the gateway's name server */
     bool (*named)(void *ctx, const struct net_addr *peer, bool suffix, const char *name);
     void *ctx;

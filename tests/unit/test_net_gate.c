@@ -323,8 +323,11 @@ static void test_the_host(void **state)
     assert_int_equal(listen(fd, 4), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&s, &n), 0);
     assert_true(end_from_sockaddr(&s, &at));
-    for (unsigned allow = 0; allow < 2; allow++) {
-        start(&x, allow ? "allow@host" : "allow@public,allow@private,allow@loopback", false);
+    static const char *const rules[] = {"allow@public,allow@private,allow@loopback",
+                                        "allow@10.0.0.0/8,allow@10.0.2.2", "allow@host"};
+    for (unsigned i = 0; i < ARRAY_LEN(rules); i++) {
+        bool allow = i == 2;
+        start(&x, rules[i], false);
         assert_int_equal(resolve(&x, DNS_HOST_NAME, "0.0.0.0"), 1);
         struct fl_seg syn = {.sport = 5,
                              .dport = at.port,
@@ -334,7 +337,7 @@ static void test_the_host(void **state)
                              .options = true};
         fl_tcp(&x.fl, &x.cfg.net.guest4, &x.cfg.net.gateway4, &syn);
         fl_input_end(&x.fl);
-        for (unsigned i = 0; i < 100 && !fl_next(&x.fl); i++)
+        for (unsigned k = 0; k < 100 && !fl_next(&x.fl); k++)
             assert_int_equal(loop_turn(&x.loop, 10), 0);
         struct fl_frame *f = fl_next(&x.fl);
         if (!f)

@@ -235,7 +235,7 @@ static struct policy_answer ask(const char *rules, const char *peer, uint8_t pro
     policy_init(&p);
     assert_int_equal(policy_add_rules(&p, rules, &e), 0);
     struct policy_flow f = {.dir = POLICY_EGRESS, .proto = proto, .port = port, .named = named};
-    f.host = strcmp(peer, "gateway") == 0;
+    f.host = f.gateway = strcmp(peer, "gateway") == 0;
     f.dns = f.host && port == 53;
     f.peer = addr(f.host ? "172.16.0.1" : peer);
     struct policy_answer a = policy_decide(&p, &f);
@@ -257,6 +257,8 @@ static void test_decisions(void **state)
         {"allow@public", "10.0.0.1", PROTO_TCP, 443, false},
         {"allow@public", "gateway", PROTO_TCP, 22, false},
         {"allow@private", "gateway", PROTO_TCP, 22, false}, /* the gateway is the host */
+        {"allow@172.16.0.0/12,allow@172.16.0.1", "gateway", PROTO_TCP, 22, false},
+        {"deny@172.16.0.0/12,allow@host", "gateway", PROTO_TCP, 22, false},
         {"allow@host", "gateway", PROTO_TCP, 22, true},
         {"allow@host", "gateway", PROTO_UDP, 53, false},
         {"allow@dns", "gateway", PROTO_UDP, 53, true},
