@@ -37,6 +37,15 @@ static const char *known_name(const struct gate *g, const struct net_flow_id *id
     return name ? name : "";
 }
 
+/* The name that opened a flow, or else one that its peer has; NULL: none. */
+static const char *deciding_name(const struct gate *g, const struct net_flow_id *id,
+                                 const struct policy_answer *a)
+{
+    const struct policy_rule *r = a->by_name ? &g->policy.rule[a->rule] : NULL;
+    return r ? pins_match(g->pins, &id->peer.addr, r->name, r->kind == TARGET_SUFFIX, now_ns())
+             : pins_name(g->pins, &id->peer.addr, now_ns());
+}
+
 static bool is_gateway(const struct gate *g, const struct net_addr *a)
 {
     static const struct net_addr none;
@@ -63,28 +72,29 @@ static bool is_own(struct gate *g, const struct net_addr *a)
 /* Which names count as those of a flow's peer, for rules with names. */
 enum names {
     NAMES_PINNED, /* all that this sandbox has resolved to its address */
-    NAMES_SHOWN,  /* only the one that the flow shows */
+    NAMES_OWN,    /* only the flow's own: that which it shows, or for which it was opened */
+    NAMES_BOTH,
 };
 
 struct flow_names {
     const struct gate *gate;
-    const char *shown;
+    const char *own;
     enum names which;
 };
 
 static bool is_named(void *ctx, const struct net_addr *peer, bool suffix, const char *name)
 {
     const struct flow_names *n = ctx;
-    if (n->which == NAMES_SHOWN)
-        return policy_name_matches(n->shown, name, suffix);
-    return pins_match(n->gate->pins, peer, name, suffix, now_ns());
+    if (n->which != NAMES_PINNED && policy_name_matches(n->own, name, suffix))
+        return true;
+    return n->which != NAMES_OWN && pins_match(n->gate->pins, peer, name, suffix, now_ns());
 }
 
-/* What the policy says about a flow; shown: the name in its first bytes, or NULL. */
-static struct policy_answer decide(struct gate *g, const struct net_flow_id *id, const char *shown,
+/* What the policy says about a flow; own: its own name, or NULL. */
+static struct policy_answer decide(struct gate *g, const struct net_flow_id *id, const char *own,
                                    enum names which)
 {
-    struct flow_names names = {.gate = g, .shown = shown, .which = which};
+    struct flow_names names = {.gate = g, .own = own, .which = which};
     bool gateway = !id->inbound && is_gateway(g, &id->peer.addr);
     struct policy_flow f = {.dir = id->inbound ? POLICY_INGRESS : POLICY_EGRESS,
                             .proto = id->proto,
@@ -95,16 +105,30 @@ static struct policy_answer decide(struct gate *g, const struct net_flow_id *id,
                             .dns = gateway && id->peer.port == PORT_DNS && id->proto != PROTO_ICMP,
                             .named = is_named,
                             .ctx = &names,
-                            .shown = shown};
+                            .shown = own};
     struct policy_answer a = policy_decide(&g->policy, &f);
     if (f.dns && a.rule < 0)
         a.allow = true; /* each question is checked against the policy itself */
     return a;
 }
 
-static bool allowed(struct gate *g, const struct net_flow_id *id)
+/* Whether an open flow with that name ("": none) would be allowed now. It was resolved to the peer's
+ * address, so its pin is not needed any more; but what a flow shows that was allowed by address may
+ * be a lie. */
+static bool allowed(struct gate *g, const struct net_flow_id *id, uint64_t tag, const char *name,
+                    bool shown)
 {
-    struct policy_answer a = decide(g, id, NULL, NAMES_PINNED);
+    char own[POLICY_NAME_MAX];
+    bool named = policy_name_normal(name, own);
+    bool true_name = named && (!shown || (tag & GATE_BY_NAME) ||
+                               pins_match(g->pins, &id->peer.addr, own, false, now_ns()));
+    struct policy_answer a =
+        decide(g, id, named ? own : NULL, true_name ? NAMES_BOTH : NAMES_PINNED);
+    if (named && shown && a.allow && a.by_name) {
+        if (!true_name)
+            return false;
+        a = decide(g, id, own, NAMES_OWN);
+    }
     return a.allow && !explain_refusal(&a, id->proto, id->peer.port);
 }
 
@@ -244,6 +268,7 @@ static void on_verdict(void *ctx, const struct net_flow_id *id, struct net_verdi
     }
     if (a.allow) {
         v->action = NET_ALLOW;
+        v->name = deciding_name(g, id, &a);
         v->tag = (a.by_name ? GATE_BY_NAME : 0) | (a.watch ? GATE_WATCHED : 0);
         if (g->n_hosts && !id->inbound && !host &&
             (is_tls_port(g, id->peer.port) || (id->peer.port == PORT_HTTP && any_plain(g))))
@@ -269,7 +294,7 @@ static bool agrees(struct gate *g, const struct net_flow_id *id, const char *nam
         return false;
     }
     if (a.allow)
-        a = decide(g, id, name, NAMES_SHOWN);
+        a = decide(g, id, name, NAMES_OWN);
     policy_explain(&g->policy, &a, why);
     return a.allow;
 }
@@ -368,7 +393,7 @@ static void on_ended(void *ctx, const struct net_flow_id *id, uint64_t tag,
 static bool on_datagram(void *ctx, const struct net_flow_id *id, const void *p, size_t n)
 {
     struct gate *g = ctx;
-    if (id->peer.port != PORT_DNS || !allowed(g, id))
+    if (id->peer.port != PORT_DNS || !allowed(g, id, 0, "", false))
         return false;
     dns_datagram(g->dns, &id->guest, &id->peer, p, n);
     return true;
@@ -403,13 +428,13 @@ static const struct dns_hooks dns_hooks = {on_reply, on_decided};
 
 /* --- the host's addresses -------------------------------------------------------------------- */
 
-/* Whether a flow was opened when its peer's address still belonged to another host. (Names and pins
- * are not checked again: they may be out of date, and the flow was allowed.) */
-static bool leads_here_now(void *arg, const struct net_flow_id *id, uint64_t tag)
+/* Whether a flow was opened when its peer's address still belonged to another host. */
+static bool leads_here_now(void *arg, const struct net_flow_id *id, uint64_t tag, const char *name,
+                           bool shown)
 {
     struct gate *g = arg;
     return !id->inbound && !is_gateway(g, &id->peer.addr) && is_own(g, &id->peer.addr) &&
-           !allowed(g, id);
+           !allowed(g, id, tag, name, shown);
 }
 
 static void on_recheck(struct loop_timer *t)
@@ -499,9 +524,10 @@ void gate_free(struct gate *g)
     free(g);
 }
 
-static bool no_longer_allowed(void *arg, const struct net_flow_id *id, uint64_t tag)
+static bool no_longer_allowed(void *arg, const struct net_flow_id *id, uint64_t tag,
+                              const char *name, bool shown)
 {
-    return !allowed(arg, id);
+    return !allowed(arg, id, tag, name, shown);
 }
 
 unsigned gate_set_policy(struct gate *g, struct policy *policy, bool drop)

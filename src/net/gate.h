@@ -74,8 +74,8 @@ int gate_new(struct gate **ret, struct loop *l, struct link *link, const struct 
              struct policy *policy, gate_told told, void *ctx);
 void gate_free(struct gate *g);
 
-/* Takes the policy, for new flows. With `drop`, cuts open flows that it does not allow; returns how
- * many. */
+/* Takes the policy, for new flows. With `drop`, cuts open flows that it does not allow for the names
+ * that they showed, or for which they were opened; returns how many. */
 unsigned gate_set_policy(struct gate *g, struct policy *policy, bool drop);
 const struct policy *gate_policy(const struct gate *g);
 /* Whether such a flow would be allowed now. */

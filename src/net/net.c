@@ -119,6 +119,13 @@ void flow_insert(struct flow *f, struct node *list)
     net_tick_soon(n);
 }
 
+void flow_allow(struct flow *f, const struct net_verdict *v)
+{
+    f->allowed = true;
+    f->tag = v->tag;
+    (void)snprintf(f->name, sizeof(f->name), "%s", v->name ? v->name : "");
+}
+
 void flow_tell_end(struct flow *f, const char *how)
 {
     struct net *n = f->net;
@@ -463,7 +470,9 @@ int net_unpublish(struct net *n, int handle)
 }
 
 unsigned net_cut(struct net *n,
-                 bool (*which)(void *arg, const struct net_flow_id *id, uint64_t tag), void *arg)
+                 bool (*which)(void *arg, const struct net_flow_id *id, uint64_t tag,
+                               const char *name, bool shown),
+                 void *arg)
 {
     unsigned cut = 0;
     struct node *lists[] = {&n->tcp_all, &n->udp_all}, *next;
@@ -471,7 +480,7 @@ unsigned net_cut(struct net *n,
         for (struct node *at = lists[i]->next; at != lists[i]; at = next) {
             next = at->next;
             struct flow *f = CONTAINER_OF(at, struct flow, all);
-            if (!which(arg, &f->id, f->tag))
+            if (!which(arg, &f->id, f->tag, f->name, f->shown))
                 continue;
             if (f->id.proto == PROTO_TCP)
                 tcp_abort(tcp_of(f), "cut");

@@ -58,6 +58,7 @@ struct net_verdict {
     int fd;            /* NET_LOCAL: a connected stream socket; belongs to the stack from now on */
     bool sniff;        /* hold what the guest sends until `named` has agreed */
     uint64_t tag;      /* given back with later calls for this flow */
+    const char *name;  /* the peer's, if it is known: net_cut gives a copy back */
 };
 
 struct net_flow_end {
@@ -115,6 +116,9 @@ int net_unpublish(struct net *n, int handle);
 void net_send_udp(struct net *n, const struct net_end *from, const struct net_end *to,
                   const void *p, size_t len);
 
-/* Resets the flows for which `which` is true; returns how many. */
+/* Resets the flows for which `which` is true; returns how many. name: the one that the first bytes
+ * showed (shown), or else that of the verdict, or "". */
 unsigned net_cut(struct net *n,
-                 bool (*which)(void *arg, const struct net_flow_id *id, uint64_t tag), void *arg);
+                 bool (*which)(void *arg, const struct net_flow_id *id, uint64_t tag,
+                               const char *name, bool shown),
+                 void *arg);

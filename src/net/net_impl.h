@@ -60,8 +60,10 @@ struct flow {
     uint64_t tag;
     uint64_t to_host, to_guest;
     uint64_t began_ns;
-    bool allowed; /* `ended` is to be called */
-    bool dead;    /* in n->dead until the turn is over */
+    char name[SNIFF_NAME_MAX]; /* the peer's, or "" */
+    bool shown;                /* ... in the first bytes */
+    bool allowed;              /* `ended` is to be called */
+    bool dead;                 /* in n->dead until the turn is over */
 };
 
 struct tcp_flow {
@@ -167,6 +169,8 @@ static inline bool net_link_local(const struct net_addr *a)
 
 struct flow *flow_find(struct net *n, const struct net_flow_id *id);
 void flow_insert(struct flow *f, struct node *list);
+/* Takes over what the verdict says about an allowed flow. */
+void flow_allow(struct flow *f, const struct net_verdict *v);
 /* Removes it from all lists and closes its descriptor; it is freed at the end of the turn. */
 void flow_remove(struct flow *f, const char *how);
 /* Tells the owner, once, that an allowed flow has ended. */

@@ -63,16 +63,16 @@ void pins_add(struct pins *p, const struct net_addr *a, const char *name, uint32
     *k = (struct pin){.addr = *a, .until_ns = until, .name = copy};
 }
 
-bool pins_match(const struct pins *p, const struct net_addr *a, const char *name, bool suffix,
-                uint64_t now)
+const char *pins_match(const struct pins *p, const struct net_addr *a, const char *name,
+                       bool suffix, uint64_t now)
 {
     for (unsigned i = 0; i < p->n; i++) {
         const struct pin *k = &p->pin[i];
         if (k->until_ns > now && addr_equal(&k->addr, a) &&
             policy_name_matches(k->name, name, suffix))
-            return true;
+            return k->name;
     }
-    return false;
+    return NULL;
 }
 
 const char *pins_name(const struct pins *p, const struct net_addr *a, uint64_t now)

@@ -19,9 +19,9 @@ void pins_free(struct pins *p);
 /* name: lower case, no final dot. */
 void pins_add(struct pins *p, const struct net_addr *a, const char *name, uint32_t ttl_s,
               uint64_t now_ns);
-/* Whether the address is pinned to `name`, or (suffix) to a name below it. */
-bool pins_match(const struct pins *p, const struct net_addr *a, const char *name, bool suffix,
-                uint64_t now_ns);
+/* The name that the address is pinned to, if it is `name` or (suffix) one below it; else NULL. */
+const char *pins_match(const struct pins *p, const struct net_addr *a, const char *name,
+                       bool suffix, uint64_t now_ns);
 /* Gets the addresses of a name, up to max; returns how many. */
 size_t pins_addresses(const struct pins *p, const char *name, struct net_addr *ret, size_t max,
                       uint64_t now_ns);

@@ -133,8 +133,7 @@ static void new_flow(struct net *n, const struct packet *p, const struct net_flo
     }
     n->stats.tcp_opened++;
     flow_charge(&t->f, DIR_OUT, 0, t->mss); /* a packet without bytes */
-    t->f.allowed = true;
-    t->f.tag = v.tag;
+    flow_allow(&t->f, &v);
     t->sniffing = v.sniff;
     t->rcv_nxt = t->rcv_acked = t->rcv_edge = p->tcp.seq + 1;
     take_options(t, &p->tcp);
@@ -163,8 +162,7 @@ static void new_inbound(struct published *pub, int fd, const struct net_end *pee
     if (!t)
         return;
     n->stats.tcp_opened++;
-    t->f.allowed = true;
-    t->f.tag = v.tag;
+    flow_allow(&t->f, &v);
     t->state = TCP_CALLING;
     t->scaled = true;
     if (tcp_watch(t, steal_fd(&own)) < 0)

@@ -163,6 +163,10 @@ void tcp_look(struct tcp_flow *t)
     if (kind == SNIFF_MORE)
         return;
     t->sniffing = t->again = false;
+    if (s.name[0] != '\0') {
+        (void)snprintf(t->f.name, sizeof(t->f.name), "%s", s.name);
+        t->f.shown = true;
+    }
     enum net_passage to =
         n->hooks->named ? n->hooks->named(n->ctx, &t->f.id, t->f.tag, kind, s.name) : NET_PASS;
     int r = to == NET_DIVERT ? divert(t, s.name) : 0;

@@ -62,8 +62,7 @@ struct udp_flow *udp_flow_new(struct net *n, const struct net_flow_id *id, enum 
         flow_remove(&u->f, "out of descriptors");
         return NULL;
     }
-    u->f.tag = v->tag;
-    u->f.allowed = true;
+    flow_allow(&u->f, v);
     n->stats.udp_opened++;
     return u;
 }

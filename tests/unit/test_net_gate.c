@@ -10,6 +10,15 @@
 #include "net/gate.h"
 #include "unit.h"
 
+/* The clock of all but the loop itself. */
+static uint64_t later_ns;
+uint64_t __real_now_ns(void);
+uint64_t __wrap_now_ns(void);
+uint64_t __wrap_now_ns(void)
+{
+    return __real_now_ns() + later_ns;
+}
+
 struct fix {
     struct loop loop;
     struct fake_link fl;
@@ -36,28 +45,43 @@ static struct net_addr addr(const char *s)
     return a;
 }
 
-static void start(struct fix *x, const char *rules, bool strict)
+/* A socket on the loopback, where no one else has one. */
+static int loopback_socket(int type, struct net_end *at)
 {
-    struct policy p;
-    struct err e = {0};
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct sockaddr_storage s;
     socklen_t n = sizeof(s);
+    int fd = socket(AF_INET, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&s, &n), 0);
+    assert_true(end_from_sockaddr(&s, at));
+    return fd;
+}
+
+/* proxy: of SOCKS 4; NULL: none. */
+static void start_with(struct fix *x, const char *rules, bool strict, const struct net_end *proxy)
+{
+    struct policy p;
+    struct err e = {0};
     *x = (struct fix){.cfg = {.net = fl_config(),
                               .dns = {.n_upstreams = 1},
                               .strict = strict,
                               .tls_port = {8443},
                               .n_tls_ports = 1}};
-    x->upstream = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(x->upstream, (struct sockaddr *)&a, sizeof(a)), 0);
-    assert_int_equal(getsockname(x->upstream, (struct sockaddr *)&s, &n), 0);
-    assert_true(end_from_sockaddr(&s, &x->cfg.dns.upstream[0]));
+    if (proxy)
+        x->cfg.net.proxy = (struct socks_config){.version = 4, .at = *proxy};
+    x->upstream = loopback_socket(SOCK_DGRAM, &x->cfg.dns.upstream[0]);
     assert_int_equal(loop_init(&x->loop), 0);
     fl_init(&x->fl, LINK_CSUM | LINK_TSO4 | LINK_ANY_SIZE);
     policy_init(&p);
     assert_int_equal(policy_add_rules(&p, rules, &e), 0);
     assert_int_equal(gate_new(&x->gate, &x->loop, &x->fl.link, &x->cfg, &p, on_told, x), 0);
     assert_int_equal(p.n, 0);
+}
+
+static void start(struct fix *x, const char *rules, bool strict)
+{
+    start_with(x, rules, strict, NULL);
 }
 
 static void stop(struct fix *x)
@@ -314,15 +338,9 @@ static void test_strict_opens_what_can_show_a_name(void **state)
 static void test_the_host(void **state)
 {
     struct fix x;
-    struct sockaddr_storage s;
     struct net_end at;
-    socklen_t n = sizeof(s);
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+    int fd = loopback_socket(SOCK_STREAM, &at);
     assert_int_equal(listen(fd, 4), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&s, &n), 0);
-    assert_true(end_from_sockaddr(&s, &at));
     static const char *const rules[] = {"allow@public,allow@private,allow@loopback",
                                         "allow@10.0.0.0/8,allow@10.0.2.2", "allow@host"};
     for (unsigned i = 0; i < ARRAY_LEN(rules); i++) {
@@ -351,19 +369,123 @@ static void test_the_host(void **state)
     close_fd(&fd);
 }
 
+/* Other rules; how many flows they cut. */
+static unsigned drop(struct fix *x, const char *rules)
+{
+    struct policy p;
+    struct err e = {0};
+    policy_init(&p);
+    assert_int_equal(policy_add_rules(&p, rules, &e), 0);
+    return gate_set_policy(x->gate, &p, true);
+}
+
 static void test_policy_changes(void **state)
 {
     struct fix x;
-    struct policy p;
-    struct err e = {0};
     start(&x, "allow@public", false);
     assert_true(may(&x, "93.184.216.34", PROTO_TCP, 443));
-    policy_init(&p);
-    assert_int_equal(policy_add_rules(&p, "allow@example.com", &e), 0);
-    gate_set_policy(x.gate, &p, true);
+    assert_int_equal(drop(&x, "allow@example.com"), 0);
     assert_false(may(&x, "93.184.216.34", PROTO_TCP, 443));
     assert_int_equal(resolve(&x, "other.com", "93.184.216.35"), 0);
     stop(&x);
+}
+
+static struct fl_frame *next_frame(struct fix *x)
+{
+    for (unsigned i = 0; i < 100 && !fl_next(&x->fl); i++)
+        assert_int_equal(loop_turn(&x->loop, 10), 0);
+    return fl_must_next(&x->fl);
+}
+
+/* What the other end of a flow gets. */
+static void must_receive(struct fix *x, int fd, void *p, size_t n)
+{
+    ssize_t k = -1;
+    for (unsigned i = 0; i < 100 && k < 0; i++) {
+        assert_int_equal(loop_turn(&x->loop, 10), 0);
+        k = recv(fd, p, n, MSG_DONTWAIT);
+    }
+    assert_int_equal(k, n);
+}
+
+/* Opens a flow from that port to 93.184.216.34, port 80, through a proxy that connects to nothing,
+ * and shows a name (NULL: nothing). The proxy's end of it. */
+static int open_flow(struct fix *x, int proxy, uint16_t port, const char *name)
+{
+    struct net_addr peer = addr("93.184.216.34");
+    struct fl_seg s = {
+        .sport = port, .dport = 80, .seq = 1, .flags = SEG_SYN, .window = 1000, .options = true};
+    uint8_t asked[9], granted[8] = {0, 90};
+    char text[100];
+    int c = -1;
+    fl_drop_all(&x->fl);
+    fl_tcp(&x->fl, &x->cfg.net.guest4, &peer, &s);
+    fl_input_end(&x->fl);
+    for (unsigned i = 0; i < 100 && c < 0; i++) {
+        assert_int_equal(loop_turn(&x->loop, 10), 0);
+        c = accept(proxy, NULL, NULL);
+    }
+    must_receive(x, c, asked, sizeof(asked));
+    assert_int_equal(send(c, granted, sizeof(granted), 0), sizeof(granted));
+    struct fl_frame *f = next_frame(x);
+    assert_int_equal(f->p[34 + 13], SEG_SYN | SEG_ACK);
+    if (name) {
+        s = (struct fl_seg){.sport = port,
+                            .dport = 80,
+                            .seq = 2,
+                            .ack = be32(f->p + 34 + 4) + 1,
+                            .flags = SEG_ACK,
+                            .window = 1000,
+                            .data = text};
+        s.len = (size_t)snprintf(text, sizeof(text), "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", name);
+        fl_tcp(&x->fl, &x->cfg.net.guest4, &peer, &s);
+        fl_input_end(&x->fl);
+        must_receive(x, c, text, s.len); /* it passed */
+    }
+    return c;
+}
+
+/* Flows are judged by the name for which they were opened, or that they have shown. */
+static void test_flows_keep_their_names(void **state)
+{
+    static const struct {
+        const char *before, *name, *after;
+        unsigned cut;
+    } cases[] = {
+        {"allow@a.org,allow@b.org", NULL, "allow@a.org", 0},
+        {"allow@a.org,allow@b.org", NULL, "allow@*.a.org:tcp:80", 0},
+        {"allow@a.org,allow@b.org", NULL, "allow@c.org", 1},
+        {"allow@a.org,allow@b.org", NULL, "allow@a.org:tcp:443", 1},
+        {"allow@a.org,allow@b.org", NULL, "deny@a.org,allow@public", 1},
+        {"allow@a.org,allow@b.org", "b.org", "allow@b.org", 0},
+        {"allow@a.org,allow@b.org", "b.org", "allow@a.org", 1},
+        {"allow@a.org,allow@b.org", "b.org", "deny@b.org,allow@public", 1},
+        {"allow@a.org,allow@b.org", "b.org", "deny@c.org,allow@public", 0},
+        {"deny@c.org,allow@public", "d.org", "deny@d.org,allow@public", 1},
+        {"deny@c.org,allow@public", "d.org", "allow@d.org", 1}, /* it only says so */
+        {"deny@c.org,allow@public", "d.org", "allow@d.org,allow@a.org", 1},
+        {"deny@c.org,allow@public", "d.org", "allow@d.org,allow@public", 0},
+    };
+    struct net_end at;
+    int proxy = loopback_socket(SOCK_STREAM, &at);
+    assert_int_equal(listen(proxy, 4), 0);
+    for (size_t i = 0; i < 2 * ARRAY_LEN(cases); i++) {
+        const size_t k = i / 2;
+        bool expired = i % 2;
+        struct fix x;
+        start_with(&x, cases[k].before, false, &at);
+        (void)resolve(&x, "a.org", "93.184.216.34");
+        (void)resolve(&x, "b.org", "93.184.216.34");
+        int c = open_flow(&x, proxy, 7, cases[k].name);
+        later_ns = expired ? (PIN_LEAST_S + 1) * 1000000000ULL : 0;
+        unsigned cut = drop(&x, cases[k].after);
+        if (cut != cases[k].cut)
+            fail_msg("%s, then %s (%d): %u", cases[k].before, cases[k].after, expired, cut);
+        later_ns = 0;
+        close_fd(&c);
+        stop(&x);
+    }
+    close_fd(&proxy);
 }
 
 static void test_explanations(void **state)
@@ -414,6 +536,7 @@ int main(void)
         cmocka_unit_test(test_strict_opens_what_can_show_a_name),
         cmocka_unit_test(test_the_host),
         cmocka_unit_test(test_policy_changes),
+        cmocka_unit_test(test_flows_keep_their_names),
         cmocka_unit_test(test_explanations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -50,6 +50,7 @@ static void on_verdict(void *ctx, const struct net_flow_id *id, struct net_verdi
     v->fd = pair[0];
     v->sniff = id->peer.port == PORT_SNIFF;
     v->tag = 42;
+    v->name = "a.b";
     close_fd(&x->host);
     x->host = pair[1];
 }
@@ -660,9 +661,10 @@ static void test_driver_reset_ends_all(void **state)
     assert_int_equal(x->ended, 1);
 }
 
-static bool cut_all(void *arg, const struct net_flow_id *id, uint64_t tag)
+static bool cut_all(void *arg, const struct net_flow_id *id, uint64_t tag, const char *name,
+                    bool shown)
 {
-    return tag == 42 && id->proto == PROTO_TCP;
+    return tag == 42 && strcmp(name, "a.b") == 0 && !shown && id->proto == PROTO_TCP;
 }
 
 static void test_cut(void **state)
