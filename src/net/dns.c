@@ -12,7 +12,7 @@
 
 /* #syscalls:net socket connect sendto recvfrom getrandom close */
 
-enum { HOST_TTL = 60 };
+enum { HOST_TTL = 60, READ_CHUNK = 4096 };
 
 /* --- answers that are made here -------------------------------------------------------------- */
 
@@ -267,8 +267,8 @@ static void handle_message(struct dns_query *u, const uint8_t *p, size_t n)
 
 static void read_tcp(struct dns_query *u)
 {
-    uint8_t *to = buf_reserve(&u->in, 4096);
-    ssize_t k = to ? recv(u->src.fd, to, 4096, MSG_DONTWAIT) : 0;
+    uint8_t *to = buf_reserve(&u->in, READ_CHUNK);
+    ssize_t k = to ? recv(u->src.fd, to, READ_CHUNK, MSG_DONTWAIT) : 0;
     if (k < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (k <= 0) {
@@ -278,8 +278,11 @@ static void read_tcp(struct dns_query *u)
     buf_commit(&u->in, (size_t)k);
     size_t have = buf_len(&u->in);
     const uint8_t *p = buf_head(&u->in);
-    if (have >= 2 && have - 2 >= be16(p))
-        handle_message(u, p + 2, be16(p));
+    size_t n = have >= 2 ? be16(p) : 0;
+    if (n > DNS_MSG_MAX)
+        try_next(u);
+    else if (have >= 2 && have - 2 >= n)
+        handle_message(u, p + 2, n);
 }
 
 /* True once the upstream can be queried; if not, the query may be gone. */
@@ -366,7 +369,7 @@ static void forward_question(struct dns *d, const struct dns_asker *a, const str
     u->answer = *answer;
     u->src.fd = -1;
     u->timer.fn = on_timeout;
-    buf_init(&u->in, 2 + DNS_MSG_MAX);
+    buf_init(&u->in, 2 + DNS_MSG_MAX + READ_CHUNK);
     node_append(&d->queries, &u->all);
     d->n_queries++;
     d->stats.upstream++;

@@ -450,16 +450,17 @@ static void test_second_upstream(void **state)
     assert_int_equal(rcode(x), DNS_SERVFAIL);
 }
 
-static void test_long_answer_by_tcp(void **state)
+/* The guest asks by TCP, too, and the upstream's answer by TCP has that length; longer than a message
+ * may be: only its beginning is sent, and the next upstream is asked. */
+static void check_answer_by_tcp(struct fix *x, size_t len)
 {
-    struct fix *x = *state;
     struct upstream u;
-    uint8_t m[DNS_MSG_MAX];
+    uint8_t m[2 + DNS_MSG_MAX + 1] = {0};
     struct dns_record rec[100] = {0};
     for (unsigned i = 0; i < ARRAY_LEN(rec); i++)
         rec[i] = (struct dns_record){
             .name = "example.com", .type = DNS_A, .ttl = 5, .addr = {8, 8, (uint8_t)i, 8}};
-    int guest = dns_connect(x->dns); /* the guest asks by TCP, too */
+    int guest = dns_connect(x->dns);
     assert_true(guest >= 0);
     size_t n = ask_bytes(m + 2, 1234, "example.com", DNS_A, 0);
     put16(m, (uint16_t)n);
@@ -482,19 +483,34 @@ static void test_long_answer_by_tcp(void **state)
     ssize_t k = recv(c, m, sizeof(m), 0);
     assert_true(k > 2);
     assert_int_equal(dns_read_question(m + 2, (size_t)k - 2, &u.q), 0);
+    memset(m, 0, sizeof(m));
     n = make_answer(m + 2, sizeof(m) - 2, &u.q, DNS_NOERROR, rec, 100);
-    put16(m, (uint16_t)n);
+    assert_true(n < len);
+    put16(m, (uint16_t)len);
+    n = len > DNS_MSG_MAX ? n : len;
     assert_int_equal(send(c, m, n + 2, 0), n + 2);
-    for (unsigned i = 0; i < 5; i++)
+    for (unsigned i = 0; i < 10; i++)
         assert_int_equal(loop_turn(&x->loop, 10), 0);
     k = recv(guest, m, sizeof(m), MSG_DONTWAIT);
-    assert_true(k > 2);
-    assert_int_equal(be16(m), k - 2);
-    assert_int_equal(be16(m + 2), 1234);
-    assert_int_equal(be16(m + 8), 100);
+    if (len > DNS_MSG_MAX) {
+        assert_int_equal(k, -1);
+        assert_true(asked(x, 1, &u));
+    } else {
+        assert_true(k > 2);
+        assert_int_equal(be16(m), k - 2);
+        assert_int_equal(be16(m + 2), 1234);
+        assert_int_equal(be16(m + 8), 100);
+    }
     close_fd(&c);
     close_fd(&guest);
     assert_int_equal(loop_turn(&x->loop, 0), 0);
+}
+
+static void test_long_answers_by_tcp(void **state)
+{
+    static const size_t len[] = {3000, 12288, 13000, DNS_MSG_MAX, DNS_MSG_MAX + 1};
+    for (size_t i = 0; i < ARRAY_LEN(len); i++)
+        check_answer_by_tcp(*state, len[i]);
 }
 
 static void test_types(void **state)
@@ -547,7 +563,7 @@ int main(void)
         T(test_private_address_that_a_rule_names),
         T(test_forged_answers),
         T(test_second_upstream),
-        T(test_long_answer_by_tcp),
+        T(test_long_answers_by_tcp),
         T(test_types),
         T(test_too_many_questions),
     };
