@@ -124,7 +124,8 @@ static int run_write(struct s3_client *c, struct s3_call *q, const char *verb, c
     int r = s3_call_run(c, q, what, e);
     if (r < 0)
         return r;
-    if (q->status == 412 || q->status == 409)
+    bool gone = q->match && *q->match && q->status == 404 && strcmp(q->code, "NoSuchKey") == 0;
+    if (q->status == 412 || q->status == 409 || gone)
         return err_set(e, EEXIST, "'%s' was changed by another client", q->key);
     if (q->status >= 300)
         return s3_call_explain(c, q, what, e);

@@ -135,7 +135,7 @@ static int check_same(struct s3_work *w, const struct s3_step *s, struct err *e)
     char key[S3_KEY_SIZE];
     struct s3_object o;
     s3_key(w->config, s->path, key);
-    if (!s->remote || s->remote->staged)
+    if (s->remote->staged)
         return 0;
     int r = s3_head_listed(w->client, key, s->remote->etag, &o, e);
     if (r != -ENOENT && r != -ESTALE)
@@ -169,7 +169,7 @@ static int choose_key(struct upload *u, struct err *e)
     if ((!s3_resume_staged(u->w, u->s, id) && new_id(u->w, id) < 0) || !(u->s->staged = strdup(id)))
         return err_oom(e);
     s3_staged_key(config, id, u->key);
-    return check_same(u->w, u->s, e);
+    return replaces(u->s) ? check_same(u->w, u->s, e) : 0;
 }
 
 static int upload(struct s3_work *w, struct s3_step *s, struct err *e)
@@ -205,7 +205,8 @@ static int keep_pending(const struct s3_work *w, bool tidied, struct s3_tree *re
         const char *path = l->v[i] + S3_MARK + 1;
         bool keep = s3_mark_is_others(&w->remote, l->v[i]) ||
                     (!tidied && s3_tree_find(&w->remote.pending, path));
-        if (keep && !s3_tree_find(ret, path) && strlist_add(&ret->pending, l->v[i]) < 0)
+        const struct s3_entry *a = s3_tree_find(ret, path);
+        if (keep && (!a || a->kind == S3_KIND_DIR) && strlist_add(&ret->pending, l->v[i]) < 0)
             return -ENOMEM;
     }
     return 0;
@@ -291,8 +292,10 @@ static int bring_home(struct s3_work *w, struct s3_step *s, struct err *e)
     if (!is_obsolete(s) && (!s->result.staged || theirs))
         return 0;
     int r = check_latest(w, e);
-    if (r < 0 || is_obsolete(s))
-        return r < 0 ? r : remove_obsolete(w, s, e);
+    if (r == 0 && is_obsolete(s))
+        r = remove_obsolete(w, s, e);
+    if (r < 0 || !s->result.staged || theirs)
+        return r;
     s3_key(w->config, s->path, to);
     s3_staged_key(w->config, s->result.staged, from);
     r = s3_copy(w->client, from, to, s->result.etag, e);

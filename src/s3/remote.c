@@ -244,10 +244,19 @@ static bool sorted_has(const struct strlist *l, const char *text)
     return l->n && bsearch(&text, l->v, l->n, sizeof(*l->v), by_text);
 }
 
+/* Its mark, if the object does not count yet. What the manifest has may be a directory that it is to
+ * replace. */
+static const char *pending_mark(const struct listing *l, const struct s3_entry *o)
+{
+    const struct s3_entry *m = s3_tree_find(&l->r->manifest, o->path);
+    bool counts = m && (m->kind != S3_KIND_DIR || o->kind == S3_KIND_DIR);
+    return counts ? NULL : s3_pending_find(&l->r->manifest.pending, o->path);
+}
+
 static int add_object(struct listing *l, const struct s3_tree *base, const struct s3_entry *o)
 {
-    const char *mark = s3_pending_find(&l->r->manifest.pending, o->path);
-    if (mark && !s3_tree_find(&l->r->manifest, o->path))
+    const char *mark = pending_mark(l, o);
+    if (mark)
         return s3_mark_is_others(l->r, mark) || s3_tree_add(&l->r->pending, o->path, o) ? 0
                                                                                         : -ENOMEM;
     const struct s3_entry *as = known_as(l, base, o);
@@ -270,7 +279,8 @@ static int merge(struct listing *l, const struct s3_tree *base)
         x = add_object(l, base, &l->objects.v[i]);
     for (size_t i = 0; x == 0 && i < r->manifest.n; i++) {
         const struct s3_entry *m = &r->manifest.v[i];
-        if (s3_tree_find(&l->objects, m->path))
+        const struct s3_entry *o = s3_tree_find(&l->objects, m->path);
+        if (o && !pending_mark(l, o))
             continue;
         if ((m->kind == S3_KIND_DIR || staged_at(l, m)) && !s3_tree_add(&r->tree, m->path, m))
             x = -ENOMEM;

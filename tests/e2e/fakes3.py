@@ -225,14 +225,19 @@ class FakeS3:
     def meta(self, h):
         return {k.lower(): v for k, v in h.headers.items() if k.lower().startswith("x-amz-meta-")}
 
-    def may_write(self, h, key):
+    def refusal(self, h, key):
+        """Of a write whose condition does not hold, as AWS does it."""
         o = self.objects.get(key)
         match, none = h.headers.get("if-match"), h.headers.get("if-none-match")
-        return not self.conditional or not ((none == "*" and o) or (match and (not o or match.strip('"') != o.etag)))
+        if not self.conditional or (not match and none != "*"):
+            return None
+        if match and not o:
+            return 404, "NoSuchKey", {}
+        return (412, "PreconditionFailed", {}) if o and (none or match.strip('"') != o.etag) else None
 
     def write(self, h, key, body):
-        if not self.may_write(h, key):
-            return 412, "PreconditionFailed", {}
+        if refused := self.refusal(h, key):
+            return refused
         source = h.headers.get("x-amz-copy-source")
         if source:
             old = self.objects.get(urllib.parse.unquote(source)[len(BUCKET) + 2:])
@@ -263,8 +268,8 @@ class FakeS3:
         parts = [int(n) for n in re.findall(rb"<PartNumber>(\d+)</PartNumber>", body)]
         if parts != sorted(up[2]):
             return 400, "InvalidPart", {}
-        if not self.may_write(h, key):
-            return 412, "PreconditionFailed", {}
+        if refused := self.refusal(h, key):
+            return refused
         del self.uploads[urllib.parse.unquote(q["uploadId"])]
         data = b"".join(up[2][n] for n in parts)
         self.objects[key] = Object(data, up[1], f"{hashlib.md5(data).hexdigest()}-{len(parts)}")

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from test_workspace_s3 import sync, tree, two_hosts
+from test_workspace_s3 import status, sync, tree, two_hosts
 
 
 @pytest.fixture
@@ -188,3 +188,46 @@ def test_what_no_push_adds_any_more_never_counts(msb, s3, two):
     assert texts(b) == {"f": b"1", "z": b"2"}
     sync(msb, "a", "b")
     assert tree(a) == tree(b) and s3.keys("pre/", ours=True) == ["pre/.msb/manifest.json", "pre/f", "pre/z"]
+
+
+@pytest.mark.parametrize("how", ["lost", "killed", "refused"])
+def test_a_directory_that_becomes_a_file(msb, s3, two, how):
+    """Whatever happens between its object and the manifest: it does not count until then, and is in nobody's way."""
+    a, b = two
+    for name in ("p", "q"):
+        (a / name).mkdir(mode=0o700)
+    (a / "p" / "x").write_text("1")
+    sync(msb, "a", "b")
+    old, manifests = tree(b), []
+    (a / "p" / "x").unlink()
+    for name in ("p", "q"):
+        (a / name).rmdir()
+        (a / name).write_text("a file now")
+
+    def fault(method, key, nth):
+        if method != "PUT":
+            return None
+        if not key.endswith("manifest.json"):
+            return "lost" if how == "lost" and key in ("pre/p", "pre/q") and nth == 1 else None
+        manifests.append(key)
+        if how == "killed" and len(manifests) == 2:
+            os.killpg(push.pid, signal.SIGKILL)
+            return "drop"
+        return 412 if how == "refused" and len(manifests) == 2 else None
+
+    with s3.lock:  # until push is known
+        push = msb.popen("workspace", "sync", "-q", "a", start_new_session=True)
+        s3.faults[:] = [fault]
+    assert push.wait(60) == (-signal.SIGKILL if how == "killed" else 0)
+    s3.faults.clear()
+    if how == "killed":
+        assert "pre/p" in s3.objects and "pre/q" in s3.objects
+        sync(msb, "b")
+        assert tree(b) == old
+        (b / "q").rmdir()  # its name is taken by a host that may be alive
+        (b / "q").write_text("from b")
+        sync(msb, "b", "a")
+        assert texts(a)["q"] == b"from b" and texts(a)["q.conflict"] == b"a file now"
+    sync(msb, "b", "a", "b")
+    assert tree(a) == tree(b) and texts(b)["p"] == b"a file now" and "pre/p/x" not in s3.objects
+    assert s3.keys("pre/.msb/", ours=True) == ["pre/.msb/manifest.json"] and status(msb, "a") == status(msb, "b") == {}
