@@ -112,15 +112,15 @@ static struct policy_answer decide(struct gate *g, const struct net_flow_id *id,
     return a;
 }
 
-/* Whether an open flow with that name ("": none) would be allowed now. It was resolved to the peer's
- * address, so its pin is not needed any more; but what a flow shows that was allowed by address may
- * be a lie. */
+/* Whether an open flow with that name ("": none) would be allowed now. If it was opened by name, the
+ * pin is not needed any more; but what a flow shows that was allowed by address may be a lie, and
+ * the address may have several names. */
 static bool allowed(struct gate *g, const struct net_flow_id *id, uint64_t tag, const char *name,
                     bool shown)
 {
     char own[POLICY_NAME_MAX];
     bool named = policy_name_normal(name, own);
-    bool true_name = named && (!shown || (tag & GATE_BY_NAME) ||
+    bool true_name = named && ((tag & GATE_BY_NAME) ||
                                pins_match(g->pins, &id->peer.addr, own, false, now_ns()));
     struct policy_answer a =
         decide(g, id, named ? own : NULL, true_name ? NAMES_BOTH : NAMES_PINNED);
