@@ -16,6 +16,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -292,14 +293,24 @@ static void remove_group(int above, const char *name, int *left)
     (void)unlinkat(above, name, AT_REMOVEDIR);
 }
 
+/* The process of a container; 0 if it has ended, -1 if there is none. Of container 0: ours. */
+static pid_t find_process(const struct server *srv, uint32_t number)
+{
+    for (const struct session *s = srv->sessions; number && s; s = s->next)
+        if (s->container == number)
+            return s->pid;
+    return number ? -1 : getpid();
+}
+
 /* Removes the groups of all ended containers: processes in earlier ones may have taken longer to
- * end. */
-static void remove_groups(void)
+ * end. That of one that begins may not have a process yet. */
+static void remove_groups(const struct server *srv)
 {
     int left = GROUPS_AT_ONCE;
     AUTO_CLOSEDIR DIR *d = dir_read_at(AT_FDCWD, GROUPS);
     for (const struct dirent *entry; d && (entry = readdir(d));)
-        if (strncmp(entry->d_name, GROUP, strlen(GROUP)) == 0 && !is_populated(entry->d_name))
+        if (strncmp(entry->d_name, GROUP, strlen(GROUP)) == 0 && !is_populated(entry->d_name) &&
+            find_process(srv, (uint32_t)strtoul(entry->d_name + strlen(GROUP), NULL, 10)) <= 0)
             remove_group(dirfd(d), entry->d_name, &left);
 }
 
@@ -324,7 +335,7 @@ static void keep_port(struct server *srv, int listener)
 
 /* If it was in another container's pid namespace, its remaining processes are ended here: the other
  * containers' commands wait meanwhile, so they get only a moment. */
-static void end_group(uint32_t number)
+static void end_group(const struct server *srv, uint32_t number)
 {
     const struct timespec pause = {.tv_nsec = 1000000};
     char name[32], path[PATH_MAX];
@@ -333,7 +344,7 @@ static void end_group(uint32_t number)
     (void)file_write(path, "1", 1, 0);
     for (int i = 0; is_populated(name) && i < END_WAIT_MS; i++)
         (void)nanosleep(&pause, NULL);
-    remove_groups();
+    remove_groups(srv);
     (void)syncfs(pod->pod_fd); /* what it wrote through mappings */
 }
 
@@ -372,7 +383,7 @@ static void on_gone(struct session *s)
     if (s->report.fd >= 0)
         (void)take_report(s);
     keep_port(s->srv, steal_fd(&s->listener));
-    end_group(s->container);
+    end_group(s->srv, s->container);
 }
 
 /* Puts our next children into the pid namespace of that process. */
@@ -380,14 +391,6 @@ static int enter_pids(pid_t of)
 {
     AUTO_CLOSE int fd = (int)syscall(SYS_pidfd_open, of, 0);
     return fd < 0 ? -1 : setns(fd, CLONE_NEWPID);
-}
-
-static pid_t find_process(const struct server *srv, uint32_t number)
-{
-    for (const struct session *s = srv->sessions; number && s; s = s->next)
-        if (s->container == number)
-            return s->pid;
-    return number ? -1 : getpid();
 }
 
 /* Its namespaces are copied from ours: the first root is reached as our working directory, since a
@@ -463,7 +466,7 @@ static void on_container(struct session *s, const struct proto_frame *f)
     config_free(&cfg);
     if (r < 0) {
         if (listener >= 0)
-            end_group(last_number);
+            end_group(s->srv, last_number);
         session_fail(s, PROTO_FAIL_OTHER, e.code, e.msg);
         return;
     }
