@@ -20,7 +20,7 @@ from guest import FOREVER
 from sdkkit import SDK, SEEDS, alive, conformance, go, gone, sdk
 from test_sdk_client import check_surface, load_surface
 
-from msb import _kubeconfig, _kubeexec, _pod, _websocket  # noqa: E402
+from msb import _command, _kubeconfig, _kubeexec, _pod, _websocket  # noqa: E402
 from msb.errors import ProtocolError  # noqa: E402
 
 POD = "alpine:3"
@@ -448,45 +448,86 @@ def test_nobody_escapes_who_was_started_meanwhile(shell):
         p.wait()
 
 
-def test_a_slow_reader_gets_all_of_it(monkeypatch):
+class SlowTransport:
+    """Of a channel whose reader has enough for now: the rest comes when it reads again."""
+
+    def __init__(self, channel, *rest):
+        self.channel, self.rest, self.reading = channel, rest, True
+
+    def is_reading(self):
+        return self.reading
+
+    def is_closing(self):
+        return False
+
+    def pause_reading(self):
+        self.reading = False
+
+    def resume_reading(self):
+        self.reading = True
+        rest, self.rest = self.rest, ()
+        for delay, message in enumerate(rest, 1):
+            asyncio.get_running_loop().call_later(delay / 100, self.channel.on_message, message)
+
+    def abort(self):
+        pass
+
+
+def slow_channel(monkeypatch, *rest, timeout=None, send_signal=None):
+    """Its command has begun, and more than its reader takes is there. `=` in the rest is our line with its code."""
+    monkeypatch.setattr(_kubeexec, "DRAIN_SECONDS", 0.05)
+    plan = _kubeexec.Plan(["x"], env={}, cwd=None, tty=False, stdin=None, half_close=False)
+    channel = _kubeexec.KubeChannel(b"", "", plan, 0, True, timeout, send_signal, None)
+    channel._transport = SlowTransport(channel, *(b"\1" + channel._mark + m + b"\n" if m[:1] == b"=" else m for m in rest))
+    channel.on_message(b"\1" + channel._mark + b"+1 2\n")
+    channel.on_message(b"\2" + b"x" * _command.STREAM_WINDOW)
+    return channel
+
+
+async def slow_end(channel):
+    await asyncio.sleep(0.3)
+    assert not channel.ended.done()
+    assert len((await channel.next_chunk())[1]) == _command.STREAM_WINDOW
+    assert await channel.next_chunk() == (1, b"the end") and await channel.next_chunk() is None
+    how = channel.ended.result()
+    return how.exit_code, how.timed_out
+
+
+@pytest.mark.parametrize("timeout", [None, 0.1])
+def test_a_slow_reader_gets_all_of_it(monkeypatch, timeout):
     """The command has ended, and what it wrote is still on its way because nobody took what came before."""
-    from msb import _command
+    async def run():
+        channel = slow_channel(monkeypatch, b"\2the end", timeout=timeout)
+        channel.on_message(b"\1" + channel._mark + b"=3\n")
+        assert await slow_end(channel) == (3, False)
 
-    class Transport:
-        reading = True
+    go(run())
 
-        def is_reading(self):
-            return self.reading
 
-        def is_closing(self):
-            return False
+@pytest.mark.parametrize("last, how", [(b"=3", (3, False)), (
+    b'\3{"status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": [{"reason": "ExitCode", "message": "137"}]}}',
+    (124, True)), (b"=137", (124, True)), (b"", (124, True))], ids=["ended", "killed", "shell-last", "silent"])
+def test_the_time_is_over_while_nobody_reads(monkeypatch, last, how):
+    """The command may have ended in time, and says so behind its output; if not, it is killed all the same."""
+    killed = []
 
-        def pause_reading(self):
-            self.reading = False
-
-        def resume_reading(self):
-            self.reading = True
-            asyncio.get_running_loop().call_soon(channel.on_message, b"\2the end")
-
-        def abort(self):
-            pass
-
-    channel = None
-    monkeypatch.setattr(_kubeexec, "DRAIN_SECONDS", 0.01)
+    async def send_signal(*what):
+        killed.append(what)
 
     async def run():
-        nonlocal channel
-        plan = _kubeexec.Plan(["x"], env={}, cwd=None, tty=False, stdin=None, half_close=False)
-        channel = _kubeexec.KubeChannel(b"", "", plan, 0, True, None, None, None)
-        channel._transport = Transport()
-        channel.on_message(b"\1" + channel._mark + b"+1 2\n")
-        channel.on_message(b"\2" + b"x" * _command.STREAM_WINDOW)
-        channel.on_message(b"\1" + channel._mark + b"=3\n")
-        await asyncio.sleep(0.1)
-        assert not channel.ended.done()
-        assert len((await channel.next_chunk())[1]) == _command.STREAM_WINDOW
-        assert await channel.next_chunk() == (1, b"the end") and await channel.next_chunk() is None
-        assert channel.ended.result().exit_code == 3
+        assert await slow_end(slow_channel(monkeypatch, b"\2the end", last, timeout=0.1, send_signal=send_signal)) == how
+        assert killed == [(1, None)]
+
+    go(run())
+
+
+def test_who_cannot_be_killed_is_left(monkeypatch):
+    async def send_signal(*_):
+        raise sdk.SandboxUnavailable("no")
+
+    async def run():
+        channel = slow_channel(monkeypatch, timeout=0.1, send_signal=send_signal)
+        assert (await asyncio.wait_for(channel.ended, 10)).timed_out
 
     go(run())
 

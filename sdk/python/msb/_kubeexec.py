@@ -173,12 +173,14 @@ class KubeChannel(WebSocket, CommandChannel):
         self.detached = False
         self._send_signal, self._why_lost = send_signal, why_lost
         self._asking: Optional["asyncio.Task[None]"] = None
+        self._killing: Optional["asyncio.Task[None]"] = None  # after its time
         self._signals: List["asyncio.Task[None]"] = []
         self._mark = _MARK + plan.mark.encode() + b":"
         self._held = b""  # may be the beginning of a line of ours
         self._code: Optional[int] = None
         self._timer: Optional[asyncio.TimerHandle] = None
         self._drain: Optional[asyncio.TimerHandle] = None
+        self._resumed = float("-inf")  # when we last began to read again
 
     # --- messages ---
 
@@ -233,6 +235,9 @@ class KubeChannel(WebSocket, CommandChannel):
             self._end(_failure(text[1:], self.plan.command))
         elif re.match(r"=\d{1,3}\Z", text) and self.started.done() and self._code is None:
             self._code = min(int(text[1:]), 255)
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
             self._drain = self.loop.call_later(DRAIN_SECONDS, self._drained)
 
     def _on_status(self, status: Union[int, str]) -> None:
@@ -254,6 +259,9 @@ class KubeChannel(WebSocket, CommandChannel):
 
     def _finish(self) -> None:
         assert self._code is not None
+        if self._killing is not None and self._code == 137:  # by us; its shell may have had the time to say so
+            self._end(Ended(124, timed_out=True))
+            return
         self._end(Ended(self._code, signal=self._code - 128 if 128 < self._code <= 192 else None))
 
     def _drained(self) -> None:
@@ -263,12 +271,30 @@ class KubeChannel(WebSocket, CommandChannel):
     def resume_reading(self) -> None:
         paused = self._transport is not None and not self._transport.is_reading()
         super().resume_reading()
+        if paused:
+            self._resumed = self.loop.time()
+            if self._killing is not None and self._timer is not None:
+                self._timer.cancel()
+                self._timer = self.loop.call_later(DRAIN_SECONDS, self._too_late)
         if paused and self._drain is not None:
             self._drain.cancel()
             self._drain = self.loop.call_later(DRAIN_SECONDS, self._drained)
 
     def _too_late(self) -> None:
-        self._end(Ended(124, timed_out=True))
+        """Its time is over. If we have not read, it may have ended before, and says so behind its output."""
+        reading = self._transport is None or self._transport.is_reading()
+        if reading and (self._killing is not None or self.loop.time() >= self._resumed + DRAIN_SECONDS):
+            self._end(Ended(124, timed_out=True))
+            return
+        if self._killing is None and self.left_running:
+            self._killing = asyncio.ensure_future(self._kill())
+        self._timer = self.loop.call_later(DRAIN_SECONDS, self._too_late)
+
+    async def _kill(self) -> None:
+        try:
+            await self._send_signal(self.group, None)
+        except Exception:  # whatever it is: a command without an end is worse
+            self._end(Ended(124, timed_out=True))
 
     def on_lost(self, error: Optional[MsbError]) -> None:
         if error is not None:
