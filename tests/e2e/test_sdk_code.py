@@ -8,6 +8,8 @@ import pytest
 from conftest import wait_for
 from sdkkit import BASE, client_of, go, sdk, sync_client_of
 
+from msb import code as msb_code  # noqa: E402
+
 
 @pytest.fixture(scope="module")
 def python(python_home):
@@ -109,6 +111,55 @@ def test_callback_that_fails_interrupts_the_code(python):
         with pytest.raises(Mine):  # this cannot be interrupted
             run("import signal; signal.signal(2, signal.SIG_IGN)\nprint('a')\nwhile True: pass", on_stdout=fail)
         assert run("kept").error.name == "NameError"
+
+
+def test_callback_that_fails_after_the_time_limit(python):
+    """Its failure is what is raised, not the time limit."""
+    async def fail(_):
+        await asyncio.sleep(4)
+        raise Mine
+
+    async def work():
+        async with await (await client_of(python).get("py")).code_context() as context:
+            with pytest.raises(Mine):
+                await context.run("print('a', flush=True)\nwhile True: pass", timeout=3, on_stdout=fail)
+            assert (await context.run("5")).text == "5"
+
+    go(work())
+
+
+def test_callback_that_fails_and_nobody_to_interrupt():
+    """That the interpreter cannot be reached is not what is raised, and nothing is left behind."""
+    class Lost:
+        def __init__(self):
+            self._channel, self.ended = self, asyncio.get_running_loop().create_future()
+
+        async def __aiter__(self):
+            yield sdk.OutputChunk("stdout", b'{"kind": "output", "stream": "stdout", "data": "YQ=="}\n')
+            await asyncio.shield(self.ended)
+
+        async def write_stdin(self, _):
+            pass
+
+        async def kill(self, _):
+            raise sdk.SandboxUnavailable("no")
+
+        async def close(self):
+            self.ended.set_result(None)
+
+    def fail(_):
+        raise Mine
+
+    async def work():
+        before = asyncio.all_tasks()
+        process = Lost()
+        with pytest.raises(Mine):
+            await msb_code.CodeContext(process, 100).run("x", on_stdout=fail)
+        assert process.ended.done()
+        await asyncio.sleep(0.1)
+        assert asyncio.all_tasks() <= before
+
+    go(work())
 
 
 def test_what_ends_no_interpreter(python):

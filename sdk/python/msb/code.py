@@ -5,6 +5,7 @@ import asyncio
 import base64
 import binascii
 import codecs
+import contextlib
 import inspect
 import json
 import signal
@@ -13,6 +14,7 @@ from types import TracebackType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Type
 
 from ._cli import uncancelled
+from ._command import _seen
 from ._exec import checked_env
 from .errors import CommandTimeout, MsbError, ProtocolError, SandboxEnded, UsageError
 from .process import Callback, Process
@@ -115,6 +117,7 @@ class _Run:
                  on_result: Optional[Callable[[Result], Any]],
                  on_error: Optional[Callable[[ExecutionError], Any]]) -> None:
         self.made = Execution()
+        self.failure: Optional[BaseException] = None  # of a callback
         self._callbacks = {"stdout": on_stdout, "stderr": on_stderr}
         self._on_result, self._on_error = on_result, on_error
         self._left = {"stdout": limit, "stderr": limit}
@@ -232,11 +235,14 @@ class CodeContext:
             if self.closed:
                 raise SandboxEnded("the interpreter has ended", ["its variables are gone: begin another one"])
             work = asyncio.ensure_future(self._work(request, run))
+            work.add_done_callback(_seen)
             try:
                 await asyncio.wait({work}, timeout=timeout)
                 if work.done():
                     return work.result()
                 await self._interrupt(work)
+                if run.failure is not None:
+                    raise run.failure
             except BaseException:
                 if not work.done():
                     work.cancel()
@@ -257,9 +263,11 @@ class CodeContext:
                         return run.made
                 except (ProtocolError, asyncio.CancelledError):
                     raise
-                except BaseException:  # of a callback
+                except BaseException as e:  # of a callback
+                    run.failure = e
                     if message.get("kind") != "end":
-                        await self._interrupt(asyncio.ensure_future(self._skip()))
+                        with contextlib.suppress(MsbError):  # it is closed then
+                            await self._interrupt(asyncio.ensure_future(self._skip()))
                     raise
         except ProtocolError:
             await self.close()
@@ -278,11 +286,13 @@ class CodeContext:
             await self.close()
 
     async def _interrupt(self, work: "asyncio.Future[Any]") -> None:
-        await self._process.kill(signal.SIGINT)
-        await asyncio.wait({work}, timeout=INTERRUPT_SECONDS)
-        if not work.done():
-            work.cancel()
-            await self.close()
+        try:
+            await self._process.kill(signal.SIGINT)
+            await asyncio.wait({work}, timeout=INTERRUPT_SECONDS)
+        finally:
+            if not work.done():
+                work.cancel()
+                await uncancelled(self.close())
 
     async def close(self) -> None:
         """Ends the interpreter."""
