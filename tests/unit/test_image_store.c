@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -225,6 +226,43 @@ static void what_is_damaged_is_missing_and_made_anew(void **state)
     image_store_close(&s);
 }
 
+/* Whether the disks can be made again with `n` descriptors more than are open. */
+static int remake_with(struct image_store *s, const struct digest *image, rlim_t n, struct err *e)
+{
+    struct rlimit all, few;
+    int first = dup(STDERR_FILENO);
+    assert_true(first >= 0);
+    close(first);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+    few = (struct rlimit){.rlim_cur = (rlim_t)first + n, .rlim_max = all.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    int r = image_store_remake_disks(s, image, e);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
+    return r;
+}
+
+static void a_shortage_costs_no_disk(void **state)
+{
+    struct image_store s;
+    struct err e = {0};
+    rlim_t n = 0;
+    int r = -EMFILE;
+    open_store(&s);
+    struct digest image = put_image(&s, "app", (const char *[]){"one", "two"}, 2);
+    (void)put_image(&s, "other", (const char *[]){"one"}, 1);
+    (void)put_image(&s, "another", (const char *[]){"one", "two", "three", "four"}, 4);
+    while (r == -EMFILE) {
+        err_clear(&e);
+        r = remake_with(&s, &image, n++, &e);
+        assert_int_equal(e.code, -r);
+        assert_int_equal(count_files("disks"), 3);
+        assert_true(is_there(&s, "app") && is_there(&s, "other") && is_there(&s, "another"));
+    }
+    assert_int_equal(r, 0);
+    assert_in_range(n, 3, 64);
+    image_store_close(&s);
+}
+
 /* A record can say anything. */
 static void hostile_records(void **state)
 {
@@ -379,6 +417,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(images_are_listed_by_name, store_setup, store_teardown),
         cmocka_unit_test_setup_teardown(what_is_damaged_is_missing_and_made_anew, store_setup,
                                         store_teardown),
+        cmocka_unit_test_setup_teardown(a_shortage_costs_no_disk, store_setup, store_teardown),
         cmocka_unit_test_setup_teardown(hostile_records, store_setup, store_teardown),
         cmocka_unit_test_setup_teardown(threads_share_the_work, store_setup, store_teardown),
         cmocka_unit_test_setup_teardown(processes_share_the_work, store_setup, store_teardown),

@@ -295,6 +295,13 @@ static bool share_layers(const struct record *a, const struct record *b)
     return false;
 }
 
+/* It says nothing about the image. */
+static bool is_shortage(int code)
+{
+    return code == -ENOSPC || code == -EDQUOT || code == -ENOMEM || code == -EMFILE ||
+           code == -ENFILE || code == -EINTR;
+}
+
 static int remake_disk(struct image_store *s, const struct digest *image, struct record *r,
                        struct err *e)
 {
@@ -302,8 +309,8 @@ static int remake_disk(struct image_store *s, const struct digest *image, struct
     for (size_t i = 0; i < r->n_layers; i++)
         (void)image_store_has_layer(s, &r->layers[i].diff_id, &r->layers[i].erofs_size);
     int code = record_image(s, image, r, true, e);
-    if (code == 0)
-        return 0;
+    if (code == 0 || is_shortage(code))
+        return code;
     record_erofs_name(&r->disk, name);
     (void)unlinkat(s->disks_fd, name, 0); /* without it, the image counts as missing */
     return code;
@@ -321,6 +328,29 @@ static int list_records(const struct image_store *s, struct strlist *names)
     return r;
 }
 
+/* The disks of all others that share a layer with it. Only a shortage is an error. */
+static int remake_others(struct image_store *s, const struct digest *image,
+                         const struct record *own, const struct strlist *names, struct err *e)
+{
+    for (size_t i = 0; i < names->n; i++) {
+        struct digest d;
+        struct err why = {0};
+        AUTO_RECORD struct record rec = {0};
+        if (!record_digest(names->v[i], &d) || digest_equal(&d, image))
+            continue;
+        int r = record_read(s->cache.images_fd, &d, &rec);
+        if (is_shortage(r))
+            return err_sys(e, -r, "cannot read the record of an image");
+        if (r == 0 && share_layers(own, &rec))
+            r = remake_disk(s, &d, &rec, &why);
+        if (is_shortage(r)) {
+            *e = why;
+            return r;
+        }
+    }
+    return 0;
+}
+
 int image_store_remake_disks(struct image_store *s, const struct digest *image, struct err *e)
 {
     AUTO_RECORD struct record own = {0};
@@ -331,12 +361,8 @@ int image_store_remake_disks(struct image_store *s, const struct digest *image, 
     if (r < 0)
         return err_sys(e, -r, "cannot list the images");
     r = remake_disk(s, image, &own, e);
-    for (size_t i = 0; i < names.n; i++) {
-        struct digest d;
-        AUTO_RECORD struct record rec = {0};
-        if (record_digest(names.v[i], &d) && !digest_equal(&d, image) &&
-            record_read(s->cache.images_fd, &d, &rec) == 0 && share_layers(&own, &rec))
-            (void)remake_disk(s, &d, &rec, NULL);
-    }
-    return r;
+    if (is_shortage(r))
+        return r;
+    int others = remake_others(s, image, &own, &names, e);
+    return others < 0 ? others : r;
 }

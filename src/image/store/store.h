@@ -86,7 +86,9 @@ int image_store_add_image(struct image_store *s, const void *manifest, size_t ma
                           size_t n_layers, struct digest *ret, struct err *e);
 
 /* Makes the disks of this image, and of all that share a layer with it, again: its layers were made
- * again, perhaps because they were wrong. Other images for which that fails count as missing. */
+ * again, perhaps because they were wrong. Images for which that fails count as missing; at a
+ * shortage (of space, memory or descriptors) it stops, and the disks that are left stay as they
+ * were. */
 int image_store_remake_disks(struct image_store *s, const struct digest *image, struct err *e);
 
 /* Makes the reference mean that image. If it has a digest, its tag does not matter. pulled: the
