@@ -2,10 +2,8 @@
 
 #include "util/cleanup.h"
 #include "util/loop.h"
-#include "util/utf8.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { SIGNAL_BASE = 128 };
@@ -14,14 +12,10 @@ void command_take_words(struct background_command *c, const struct proto_frame *
 {
     struct proto_reader r;
     struct proto_field field;
-    size_t n = 0;
     proto_reader_init(&r, f->data, f->len);
-    while (proto_next(&r, &field) == 1 && n < BACKGROUND_TEXT_MAX)
+    while (proto_next(&r, &field) == 1)
         if (field.tag == F_ARG)
-            n += (size_t)snprintf(c->text + n, sizeof(c->text) - n, "%s%.*s", n ? " " : "",
-                                  (int)MIN(field.len, (size_t)BACKGROUND_TEXT_MAX),
-                                  (const char *)field.data);
-    utf8_defuse(c->text);
+            background_add_word(c->text, (const char *)field.data, field.len);
 }
 
 /* The payload of an EXIT: a claim by the guest. */

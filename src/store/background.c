@@ -1,6 +1,7 @@
 #include "store/background.h"
 
 #include "store/json_file.h"
+#include "util/cleanup.h"
 #include "util/json.h"
 #include "util/utf8.h"
 
@@ -10,6 +11,14 @@
 enum { FILE_MAX = 64 * 1024 };
 
 static const char COMMANDS_FILE[] = "commands.json";
+
+void background_add_word(char text[BACKGROUND_TEXT_MAX + 1], const char *word, size_t n)
+{
+    size_t at = strlen(text);
+    (void)snprintf(text + at, BACKGROUND_TEXT_MAX + 1 - at, "%s%.*s", at ? " " : "",
+                   (int)MIN(n, (size_t)BACKGROUND_TEXT_MAX), word);
+    utf8_defuse(text + at);
+}
 
 /* Drops the oldest that has ended, or else simply the oldest. */
 static void drop_one(struct background *b)

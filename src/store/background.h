@@ -24,6 +24,9 @@ struct background {
     size_t n;
 };
 
+/* Adds a word to a command's text, which begins empty. */
+void background_add_word(char text[BACKGROUND_TEXT_MAX + 1], const char *word, size_t n);
+
 /* In the monitor: a command was started, or has ended. */
 void background_note(struct background *b, const struct background_command *c);
 int background_save(int run_fd, const struct background *b);

@@ -330,10 +330,13 @@ def test_start_attaches_to_what_runs(docker):
         assert docker.ok("exec", "runs", "sh", "-c", "cat /starts; touch /go") == "x"
         p.communicate(timeout=PATIENCE)
         assert p.returncode == 7
+    # What exec left running is not the container's command.
+    assert "cannot attach" in docker("start", "-a", "runs", code=1).stderr
     docker("rm", "-f", "runs")
     argv = [docker.exe, "run", "--rm", "-i", "--name", "runs", IMAGE, "sh", "-c", "echo up; cat"]
     with subprocess.Popen(argv, env=docker.msb.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as p:
         assert p.stdout.readline() == b"up\n"
+        docker("exec", "-d", "runs", "sleep", "1h")
         q = docker("start", "-a", "runs", code=1)
         assert "cannot attach" in q.stderr and q.stderr.count("\n") == 1 and q.stdout == ""
         p.communicate(timeout=PATIENCE)

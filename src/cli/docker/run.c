@@ -259,23 +259,31 @@ int docker_start_one(const struct sandbox *sb)
     return docker_call(&argv);
 }
 
-/* The oldest command that was left running, and can be attached to: the container's own. */
+/* The container's own command, if it was left running and can be attached to. Others may run as
+ * well, of `docker exec -d`. */
 static int find_running(const struct docker_cmd *d, const struct sandbox *sb, char id[16],
                         struct err *e)
 {
     AUTO_STORE struct store s = STORE_NONE;
+    const struct strlist *own[] = {&sb->spec.entrypoint, &sb->spec.cmd};
     struct background b;
-    size_t i = 0;
+    char text[BACKGROUND_TEXT_MAX + 1] = "";
+    size_t at = 0;
     int r = store_open(&s, e);
     if (r < 0)
         return r;
+    for (size_t i = 0; i < ARRAY_LEN(own); i++)
+        for (size_t k = 0; k < own[i]->n; k++)
+            background_add_word(text, own[i]->v[k], strlen(own[i]->v[k]));
     background_load(&s, sb, &b);
-    while (i < b.n && b.v[i].ended)
-        i++;
-    if (i == b.n)
-        return err_set(e, EBUSY, "cannot attach to container %s: another client runs its command",
+    while (at < b.n && strcmp(b.v[at].text, text) != 0)
+        at++;
+    if (at == b.n || b.v[at].ended)
+        return err_set(e, EBUSY,
+                       "cannot attach to container %s: its command has ended, or another client "
+                       "runs it",
                        d->words[0]);
-    (void)snprintf(id, 16, "--id=%u", b.v[i].id);
+    (void)snprintf(id, 16, "--id=%u", b.v[at].id);
     return 0;
 }
 
