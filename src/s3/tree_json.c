@@ -148,8 +148,8 @@ static bool read_entry(const json_t *j, struct s3_entry *a)
 
 static bool is_marked(const char *text)
 {
-    return strnlen(text, S3_MARK + 1) > S3_MARK && strspn(text, "0123456789abcdef") == S3_MARK &&
-           text[S3_MARK] == ' ' && s3_path_ok(text + S3_MARK + 1);
+    size_t n = strspn(text, "0123456789abcdef");
+    return n == S3_MARK && text[n] == ' ' && s3_path_ok(text + n + 1);
 }
 
 static int read_pending(const json_t *j, struct s3_tree *t)
