@@ -300,7 +300,7 @@ static bool scan_entries(struct scanner *s, struct s3_tree *t)
 
 static bool scan_pending(struct scanner *s, struct strlist *l)
 {
-    char path[S3_MARK + 1 + S3_PATH_MAX + 1];
+    char path[S3_MARK + 1 + S3_PATH_MAX + 1] = "";
     for (bool first = true; !word(s, "]"); first = false) {
         if ((!first && !word(s, ",")) || !word(s, "\"") || !text(s, path, sizeof(path)) ||
             !is_marked(path) || l->n >= S3_ENTRIES_MAX || strlist_add(l, path) < 0)
