@@ -97,11 +97,6 @@ def furnish(root):
     (root / "etc" / "gitconfig").write_text("[safe]\n\tdirectory = *\n[user]\n\tname = n\n\temail = e@example.com\n")
 
 
-def use_cache():
-    os.environ.setdefault("MSB_CACHE_DIR", str(pathlib.Path(
-        os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "msb")))
-
-
 def fetch_runsc():
     """Debian 13's runsc, in the cache; None and why, if it cannot be had."""
     have = report.cache("bench") / "runsc"
@@ -329,7 +324,6 @@ def main():
         print("error: containers and a root directory to compare with take root: run sudo make bench-guest",
               file=sys.stderr)
         return 1
-    use_cache()
     root = machine.layer(machine.this_release(), "bench", [PACKAGES], make_root)
     furnish(root)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # containers and mounts go with us

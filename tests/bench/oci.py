@@ -186,7 +186,6 @@ def main():
     ap.add_argument("--rounds", type=int, default=10)
     ap.add_argument("--json", type=pathlib.Path)
     args = ap.parse_args()
-    guest.use_cache()
     with tempfile.TemporaryDirectory(prefix="msb-oci-", ignore_cleanup_errors=True) as work:
         found = measure(args.msb, args.rounds, pathlib.Path(work))
     ratios = show(found)

@@ -114,10 +114,10 @@ class Native:
 class Guest:
     name = "msb"
 
-    def __init__(self, work, root, msb, engine):
-        self.msb = str(msb.resolve())
-        self.env = {**os.environ, "MSB_HOME": str(work / "home"), "MSB_ENGINE": engine}
-        self.call("create", "-q", "-n", "compat", "-m", MEMORY, "-v", f"{SCRIPTS}:/compat:ro", root)
+    def __init__(self, work, root, args):
+        self.msb = str(args.msb.resolve())
+        self.env = {**os.environ, "MSB_HOME": str(work / "home"), "MSB_ENGINE": args.engine}
+        self.call("create", "-q", "-n", "compat", "-m", MEMORY, "--cpus", args.cpus, "-v", f"{SCRIPTS}:/compat:ro", root)
 
     def call(self, *args):
         subprocess.run([self.msb, *map(str, args)], env=self.env, stdin=subprocess.DEVNULL, check=True)
@@ -191,6 +191,7 @@ def parse():
     ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     ap.add_argument("--msb", type=pathlib.Path, default=ROOT / "build" / "src" / "cli" / "msb")
     ap.add_argument("--engine", default="uml")
+    ap.add_argument("--cpus", type=int, default=1, help="of the sandbox")
     ap.add_argument("--only", default=",".join(PROGRAMS), help="programs, separated by commas")
     ap.add_argument("--words", default="", help="for the script: modules of cpython, stressors of stress-ng")
     ap.add_argument("--place", choices=("native", "msb"), help="in one place only")
@@ -224,7 +225,7 @@ def main():
         if args.place != "msb":
             places.append(Native(work, root))
         if args.place != "native":
-            places.append(Guest(work, root, args.msb, args.engine))
+            places.append(Guest(work, root, args))
             clean.callback(places[-1].close)
         for name in args.only:
             compare(name, args.words.split(), places, rows.setdefault(name, {}))

@@ -95,7 +95,8 @@ def count_instructions(build, mib):
 
 def fetch_peer(stage):
     """microsandbox, from the packages that its makers publish; False where that does not work."""
-    cache = pathlib.Path(os.environ.get("MSB_CACHE_DIR") or pathlib.Path.home() / ".cache" / "msb")
+    cache = pathlib.Path(os.environ.get("MSB_CACHE_DIR") or pathlib.Path(
+        os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "msb"))
     kept = cache / "testbed" / f"microsandbox-{PEER}"
     if not kept.exists():
         if not shutil.which("npm"):

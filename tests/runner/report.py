@@ -5,6 +5,8 @@ import pathlib
 import re
 import subprocess
 
+from runner import environment
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = "/usr/bin/python3"  # Debian's, which has Debian's pytest
 
@@ -85,6 +87,6 @@ def configure(directory, env=None, *options):
 
 def cache(name):
     """A directory of the user's cache, which all work trees share."""
-    d = pathlib.Path(os.environ["MSB_CACHE_DIR"]) / name
+    d = pathlib.Path(environment.user_cache()) / name
     d.mkdir(parents=True, exist_ok=True)
     return d

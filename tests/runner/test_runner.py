@@ -324,10 +324,19 @@ def test_a_read_only_tree_is_enough(runner):
     assert {p for p in (ROOT / "tests").rglob("*.pyc")} == before
 
 
+def test_the_cache_needs_no_runner(tmp_path):
+    """Benchmarks and `make test-compat` use it without tests/run."""
+    ask = "from runner.report import cache; print(cache('bench'))"
+    p = subprocess.run([PYTHON, "-B", "-c", ask], env={"PYTHONPATH": str(ROOT / "tests"), "HOME": str(tmp_path)},
+                       stdout=subprocess.PIPE, text=True, check=True)
+    assert p.stdout == f"{tmp_path}/.cache/msb/bench\n"
+
+
 def test_the_list_of_sources_needs_no_git(tmp_path):
     """A tree from a tar file has the same files."""
     copy = tmp_path / "copy"
-    files = ["tests/runner/__init__.py", "tests/runner/report.py", "src/a/b.c", "src/c.h", "build/x.c", "scripts/s"]
+    modules = [f"tests/runner/{m}.py" for m in ("__init__", "environment", "report")]
+    files = [*modules, "src/a/b.c", "src/c.h", "build/x.c", "scripts/s"]
     for name in files:
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).write_text((ROOT / name).read_text() if name.startswith("tests") else "")
