@@ -45,21 +45,34 @@ int pid_file_write(const char *path, pid_t pid, struct err *e)
 
 /* --- create ---------------------------------------------------------------------------------- */
 
-static int run_hooks(const struct oci_container *c, const char *kind, enum oci_status as,
-                     struct err *e)
+static json_t *state_as(const struct oci_container *c, enum oci_status as)
 {
     struct oci_container now = *c;
     now.status = as;
-    AUTO_JSON json_t *state = container_state(&now);
+    return container_state(&now);
+}
+
+static int run_hooks(const struct oci_container *c, const char *kind, enum oci_status as,
+                     struct err *e)
+{
+    AUTO_JSON json_t *state = state_as(c, as);
     return state ? hooks_run(json_object_get(c->j, "hooks"), kind, state, e) : err_oom(e);
 }
 
-/* It is too late to fail. A container that never had a process ran no other hooks either. */
+/* It is too late to fail: the specification says to continue. */
+static void run_late_hooks(const struct oci_runtime *rt, const struct oci_container *c,
+                           const char *kind, enum oci_status as)
+{
+    AUTO_JSON json_t *state = state_as(c, as);
+    if (state)
+        hooks_run_all(json_object_get(c->j, "hooks"), kind, state, rt->g);
+}
+
+/* A container that never had a process ran no other hooks either. */
 static void run_poststop(const struct oci_runtime *rt, const struct oci_container *c)
 {
-    struct err why = {0};
-    if (c->j && run_hooks(c, "poststop", OCI_STOPPED, &why) < 0)
-        oci_log_error(rt->g, &why);
+    if (c->j)
+        run_late_hooks(rt, c, "poststop", OCI_STOPPED);
 }
 
 /* Stores the number by which its commands are found in the pod's guest. */
@@ -335,8 +348,8 @@ int oci_start(const struct oci_runtime *rt, const char *id, struct err *e)
         else
             r = init_start_command(&c, e);
     }
-    if (r == 0 && run_hooks(&c, "poststart", OCI_RUNNING, &why) < 0)
-        oci_log_error(rt->g, &why); /* the specification says to continue */
+    if (r == 0)
+        run_late_hooks(rt, &c, "poststart", OCI_RUNNING);
     return r;
 }
 

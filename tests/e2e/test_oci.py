@@ -839,9 +839,11 @@ def test_hooks(rt, tmp_path):
     status = ["creating", "creating", "creating", "created", "running", "stopped"]
     assert log.read_text().splitlines() == [f'{k} "status":"{s}' for k, s in zip(kinds, status)]
     fails = [{"path": "/bin/sh", "args": ["sh", "-c", "exit 6"]}]
-    for kind in kinds[4:]:  # it is too late to fail
-        rt.run(sh("true"), hooks={kind: fails})
-        assert f"{kind} hook /bin/sh failed: exit code 6" in rt.last_error()
+    for kind in kinds[4:]:  # it is too late to fail, also for the next one
+        log.unlink()
+        rt.run(sh("true"), hooks={kind: [*fails, *hooks[kind], *fails]})
+        errors = [json.loads(line)["msg"] for line in rt.log.read_text().splitlines()[-2:]]
+        assert errors == [f"{kind} hook /bin/sh failed: exit code 6"] * 2 and log.read_text().startswith(kind)
     last = {"poststop": hooks["poststop"]}
     for kind in kinds[:3]:
         log.unlink()
@@ -855,6 +857,9 @@ def test_hooks(rt, tmp_path):
     assert log.read_text() == 'poststop "status":"stopped\n'
     hooks = {"prestart": [{"path": "/bin/sleep", "args": ["sleep", "1000"], "timeout": 1}]}
     assert "took longer than 1 seconds" in rt.refused(sh("true"), hooks=hooks)
+    long = [{"path": "/bin/true", "timeout": n} for n in (86400, 2**63 - 1)]
+    assert rt.run(sh("echo on"), hooks={"prestart": long}) == "on\n"
+    assert "no negative timeout" in rt.refused(sh("true"), hooks={"prestart": [{"path": "/bin/true", "timeout": -1}]})
     hooks = {"createRuntime": [{"path": "/bin/true", "args": "true"}]}
     assert "hooks.createRuntime: args must be a list of strings" in rt.refused(sh("true"), hooks=hooks)
 
