@@ -9,6 +9,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <linux/oom.h>
 #include <stdio.h>
@@ -22,18 +23,60 @@ enum { JSON_FILE_MAX = 4 * 1024 * 1024, STRINGS_MAX = 65536 };
 #define DEFAULT_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 /* It may also be a pipe. */
-struct source {
-    int fd, error;
-    size_t left;
-};
-
-static size_t read_piece(void *to, size_t n, void *ctx)
+static char *read_text(int fd, size_t *n, int *error)
 {
-    struct source *s = ctx;
-    ssize_t k = read_up_to(s->fd, to, n);
-    s->error = k < 0 ? (int)-k : (size_t)k > s->left ? EFBIG : 0;
-    s->left -= s->error ? 0 : (size_t)k;
-    return s->error ? (size_t)-1 : (size_t)k;
+    AUTO_FREE char *text = malloc(JSON_FILE_MAX + 1);
+    ssize_t k = text ? read_up_to(fd, text, JSON_FILE_MAX + 1) : -ENOMEM;
+    *error = k < 0 ? (int)-k : k > JSON_FILE_MAX ? EFBIG : 0;
+    *n = *error ? 0 : (size_t)k;
+    return *error ? NULL : steal_ptr(&text);
+}
+
+/* The length of a number that is no json_int_t: one of 19 digits or more, without a sign. */
+static size_t large_number(const char *p, size_t left)
+{
+    static const char most[] = "9223372036854775807";
+    size_t n = 0, digits = sizeof(most) - 1;
+    while (n < left && p[n] >= '0' && p[n] <= '9')
+        n++;
+    bool fraction = n < left && p[n] && strchr(".eE", p[n]);
+    return n < digits || fraction || (n == digits && memcmp(p, most, digits) <= 0) ? 0 : n;
+}
+
+/* Large numbers become strings of their digits: jansson would refuse or round them. */
+static char *quote_large(const char *text, size_t *n)
+{
+    AUTO_FREE char *quoted = malloc(2 * *n + 1);
+    size_t to = 0;
+    bool string = false;
+    for (size_t i = 0, token; quoted && i < *n; i += token) {
+        bool begins =
+            !string && (i == 0 || !text[i - 1] || !strchr("+-.eE0123456789", text[i - 1]));
+        size_t large = begins ? large_number(text + i, *n - i) : 0;
+        token = large ? large : string && text[i] == '\\' && i + 1 < *n ? 2 : 1;
+        string ^= text[i] == '"';
+        if (large)
+            quoted[to++] = '"';
+        memcpy(quoted + to, text + i, token);
+        to += token;
+        if (large)
+            quoted[to++] = '"';
+    }
+    *n = to;
+    return steal_ptr(&quoted);
+}
+
+bool oci_number(const json_t *v, uint64_t *ret)
+{
+    const char *digits = json_string_value(v);
+    char *end;
+    errno = 0;
+    unsigned long long large = digits ? strtoull(digits, &end, 10) : 0;
+    if (digits ? !isdigit((unsigned char)*digits) || *end || errno
+               : !json_is_integer(v) || json_integer_value(v) < 0)
+        return false;
+    *ret = digits ? large : (uint64_t)json_integer_value(v);
+    return true;
 }
 
 /* Null counts as missing, as in programs written in Go. */
@@ -56,22 +99,30 @@ static void drop_nulls(json_t *j)
     }
 }
 
-/* Takes the descriptor; one below 0 is an error. */
-static json_t *read_json(int from, const char *path, struct err *e)
+json_t *oci_json_parse(const char *text, size_t n, const char *path, struct err *e)
 {
-    AUTO_CLOSE int fd = from;
     json_error_t why = {0};
-    struct source s = {.fd = fd, .error = fd < 0 ? -fd : 0, .left = JSON_FILE_MAX};
-    /* As reals: "unlimited" is 2^64 - 1, which is no integer here. */
-    size_t how = JSON_DECODE_INT_AS_REAL | JSON_REJECT_DUPLICATES;
-    AUTO_JSON json_t *j = fd < 0 ? NULL : json_load_callback(read_piece, &s, how, &why);
-    if (s.error)
-        (void)err_sys(e, s.error, "cannot read %s", path);
+    AUTO_FREE char *quoted = quote_large(text, &n);
+    AUTO_JSON json_t *j = quoted ? json_loadb(quoted, n, JSON_REJECT_DUPLICATES, &why) : NULL;
+    if (!quoted)
+        (void)err_oom(e);
     else if (!json_is_object(j))
         (void)err_set(e, EINVAL, "%s is not a JSON object: %s (line %d)", path, why.text, why.line);
     else
         drop_nulls(j);
-    return s.error || !json_is_object(j) ? NULL : steal_ptr(&j);
+    return json_is_object(j) ? steal_ptr(&j) : NULL;
+}
+
+/* Takes the descriptor; one below 0 is an error. */
+static json_t *read_json(int from, const char *path, struct err *e)
+{
+    AUTO_CLOSE int fd = from;
+    int error = fd < 0 ? -fd : 0;
+    size_t n = 0;
+    AUTO_FREE char *text = fd < 0 ? NULL : read_text(fd, &n, &error);
+    if (!text)
+        (void)err_sys(e, error, "cannot read %s", path);
+    return text ? oci_json_parse(text, n, path, e) : NULL;
 }
 
 json_t *oci_json_read(const char *path, struct err *e)
@@ -192,14 +243,13 @@ static int read_rlimit(struct oci_process *p, const json_t *l, struct err *e)
         return err_set(e, EINVAL, "process.rlimits: unknown limit '%.32s', or too many",
                        type ? type : "");
     for (int i = 0; i < 2; i++) {
-        const json_t *v = json_object_get(l, ends[i]);
-        double n = json_number_value(v);
-        if (!json_is_number(v) || n < 0)
+        uint64_t n;
+        if (!oci_number(json_object_get(l, ends[i]), &n))
             return err_set(e, EINVAL, "process.rlimits: %s has no %s limit", type, ends[i]);
-        if (n >= 9e18)
+        if (n > INT64_MAX)
             (void)snprintf(value[i], sizeof(value[i]), "unlimited");
         else
-            (void)snprintf(value[i], sizeof(value[i]), "%llu", (unsigned long long)n);
+            (void)snprintf(value[i], sizeof(value[i]), "%" PRIu64, n);
     }
     int n = snprintf(text, sizeof(text), "%s=%s:%s", type + 7, value[0], value[1]);
     for (int i = 0; i < n && text[i] != '='; i++)
@@ -240,6 +290,11 @@ int check_twice(const json_t *list, const char *what, struct err *e)
     return 0;
 }
 
+static unsigned terminal_size(const json_t *n)
+{
+    return (unsigned)MAX(0, MIN(json_number_value(n), USHRT_MAX));
+}
+
 int process_read(struct oci_process *p, const json_t *j, struct err *e)
 {
     const json_t *size = json_object_get(j, "consoleSize"), *l;
@@ -272,8 +327,8 @@ int process_read(struct oci_process *p, const json_t *j, struct err *e)
     p->req.all_signals = true;
     p->req.no_new_privs = json_is_true(json_object_get(j, "noNewPrivileges"));
     p->terminal = p->req.tty = json_is_true(json_object_get(j, "terminal"));
-    p->rows = (unsigned)MIN(json_number_value(json_object_get(size, "height")), 65535);
-    p->cols = (unsigned)MIN(json_number_value(json_object_get(size, "width")), 65535);
+    p->rows = terminal_size(json_object_get(size, "height"));
+    p->cols = terminal_size(json_object_get(size, "width"));
     return p->cwd ? 0 : err_oom(e);
 }
 

@@ -36,9 +36,13 @@ bool process_is_here(const struct oci_process *p, const struct sandbox_spec *spe
 /* The same words for a command that the guest could not start. */
 void process_explain(const struct oci_process *p, int exit_code, struct err *e);
 
-/* A whole JSON file, or stdin (-). Numbers of any size become reals, and null members are
- * dropped. */
+/* A whole JSON file, or stdin (-). Null members are dropped; numbers beyond json_int_t are strings:
+ * see oci_number(). */
 json_t *oci_json_read(const char *path, struct err *e);
+/* The same for its text; path is for messages. */
+json_t *oci_json_parse(const char *text, size_t n, const char *path, struct err *e);
+/* Reads a number from 0 to 2^64 - 1, exactly. false: it is none. */
+bool oci_number(const json_t *v, uint64_t *ret);
 /* The same for config.json in a bundle, which is a regular file. */
 json_t *oci_config_read(int bundle, struct err *e);
 /* Reads a list, which may be missing. */

@@ -1,5 +1,6 @@
 #include "oci/seccomp.h"
 
+#include "oci/process.h"
 #include "util/cleanup.h"
 #include "util/json.h"
 
@@ -199,10 +200,14 @@ static void when(struct program *g, uint16_t how, uint32_t k, uint8_t yes, uint8
     (void)emit(g, BPF_JMP | how | BPF_K, yes, no, k);
 }
 
-static uint64_t value_of(const json_t *arg, const char *key)
+/* One that is missing is 0. */
+static int value_of(const json_t *arg, const char *key, uint64_t *ret, struct err *e)
 {
-    double v = json_number_value(json_object_get(arg, key)); /* 2^64 - 1 is read as 2^64 */
-    return v >= 18446744073709551615.0 ? UINT64_MAX : v > 0 ? (uint64_t)v : 0;
+    const json_t *v = json_object_get(arg, key);
+    *ret = 0;
+    return !v || oci_number(v, ret)
+               ? 0
+               : err_set(e, EINVAL, "linux.seccomp: %s must be a number from 0 to 2^64 - 1", key);
 }
 
 enum { EQ, NE, MASKED, GT, GE, LT, LE };
@@ -218,8 +223,13 @@ static int emit_condition(struct program *g, const json_t *arg, struct err *e)
 {
     const char *name = json_string_value(json_object_get(arg, "op"));
     double index = json_number_value(json_object_get(arg, "index"));
-    uint64_t value = value_of(arg, "value"), mask = UINT64_MAX;
+    uint64_t value, two, mask = UINT64_MAX;
     size_t op = 0;
+    int r = value_of(arg, "value", &value, e);
+    if (r == 0)
+        r = value_of(arg, "valueTwo", &two, e);
+    if (r < 0)
+        return r;
     while (op < ARRAY_LEN(ops) && (!name || strcmp(name, ops[op]) != 0))
         op++;
     if (op == ARRAY_LEN(ops) || !(index >= 0 && index < ARGS))
@@ -227,7 +237,7 @@ static int emit_condition(struct program *g, const json_t *arg, struct err *e)
                        index, name ? name : "");
     if (op == MASKED) {
         mask = value;
-        value = value_of(arg, "valueTwo");
+        value = two;
     }
     size_t low = offsetof(struct seccomp_data, args) + (size_t)index * sizeof(uint64_t);
     uint32_t upper = (uint32_t)(value >> 32), lower = (uint32_t)value;

@@ -317,8 +317,16 @@ def test_seccomp(rt):
     others = [name for name in re.findall(r"__NR_(\w+)", pathlib.Path(SYSCALLS).read_text()) if not name.startswith("mkdir")]
     strict = {"defaultAction": "SCMP_ACT_ERRNO", "defaultErrnoRet": 28, "syscalls": [rule("ALLOW", *others)]}
     assert "No space left" in rt.run(sh("mkdir /tmp/d 2>&1; ls -d /bin"), linux={"seccomp": strict}).splitlines()[0]
+    # Every bit of a value counts: a double would not hold these.
+    exact = {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
+        rule("ERRNO", "ftruncate", errnoRet=28, args=[{"index": 1, "value": 2**53 + 1, "op": "SCMP_CMP_EQ"}]),
+        rule("ERRNO", "ftruncate", errnoRet=30, args=[{"index": 1, "value": 2**64 - 2, "valueTwo": 2**53 + 2, "op": "SCMP_CMP_MASKED_EQ"}])]}
+    script = f"for n in 0 1 3; do truncate -s $(({2**53} + n)) /tmp/x 2>&1 | sed 's/.*: //'; done"
+    out = rt.run(sh(script), linux={"seccomp": exact}).splitlines()
+    assert "No space left on device" not in out[0] and out[1:] == ["No space left on device", "Read-only file system"]
     for bad in ({"defaultAction": "SCMP_ACT_DREAM"}, {**profile, "syscalls": [rule("NOTIFY", "mkdir")]},
-                {**profile, "syscalls": [rule("ERRNO", "mkdir", **arg("LIKE", 1))]}, {**profile, "syscalls": [rule("ERRNO")]}):
+                {**profile, "syscalls": [rule("ERRNO", "mkdir", **arg("LIKE", 1))]}, {**profile, "syscalls": [rule("ERRNO")]},
+                {**profile, "syscalls": [rule("ERRNO", "mkdir", **arg("EQ", 2**64))]}):
         assert "linux.seccomp" in rt.refused(sh("true"), linux={"seccomp": bad})
 
 
@@ -399,26 +407,38 @@ def test_exec_has_its_own_rights(rt, idle):
 def test_terminal(rt, idle, tmp_path):
     """A pty that is sent to the caller: its size is the guest's, and its end is the command's."""
     console = Console(tmp_path / "s")
-    got = []
-    taker = threading.Thread(target=lambda: got.append(console.master()))
-    taker.start()
-    process = sh("tty; stty size; read x; stty size; echo $x; exit 4", terminal=True,
-                 consoleSize={"height": 30, "width": 90})
-    rt("exec", "--process", process_file(rt, process), "--detach", "--tty", "--console-socket", console.path,
-       "--pid-file", rt.dir / "t.pid", idle)
-    taker.join(10)
-    master, text = got[0], b""
+
+    def attach(script, size):
+        got = []
+        taker = threading.Thread(target=lambda: got.append(console.master()))
+        taker.start()
+        process = sh(script, terminal=True, consoleSize=size)
+        rt("exec", "--process", process_file(rt, process), "--detach", "--tty", "--console-socket", console.path,
+           "--pid-file", rt.dir / "t.pid", idle)
+        taker.join(10)
+        return got[0]
+
+    def read_to_end(master):
+        text = b""
+        with contextlib.suppress(OSError):  # hung up
+            while True:
+                text += os.read(master, 1000)
+        os.close(master)
+        return text
+
+    odd = attach("exit 4", {"height": -1, "width": -1})  # as good as none
+    assert struct.unpack("HHHH", fcntl.ioctl(odd, termios.TIOCGWINSZ, bytes(8)))[:2] == (0, 0)
+    assert read_to_end(odd) == b"" and reap(int((rt.dir / "t.pid").read_text())) == 4
+    master = attach("tty; stty size; read x; stty size; echo $x; exit 4", {"height": 30, "width": 90})
+    text = b""
     while b"30 90\r\n" not in text:
         text += os.read(master, 1000)
     assert b"/dev/pts/0\r\n" in text
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
     os.write(master, b"typed\r")
-    with pytest.raises(OSError):  # hung up
-        while True:
-            text += os.read(master, 1000)
+    text += read_to_end(master)
     assert text.endswith(b"30 90\r\ntyped\r\n40 100\r\ntyped\r\n"), text
     assert reap(int((rt.dir / "t.pid").read_text())) == 4
-    os.close(master)
     assert "--console-socket" in rt.refused({**sh("true"), "terminal": True})
 
 

@@ -1,13 +1,16 @@
 /* Profiles become programs that answer as the profile says: run here by an interpreter. */
+#include "oci/process.h"
 #include "oci/seccomp.h"
 #include "unit.h"
 #include "util/cleanup.h"
+#include "util/json.h"
 
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -22,7 +25,7 @@ static void compile(struct program *p, const char *text)
     struct err e = {0};
     size_t size;
     void *code;
-    json_t *j = json_loads(text, JSON_DECODE_INT_AS_REAL, NULL);
+    json_t *j = oci_json_parse(text, strlen(text), "the profile", &e);
     assert_non_null(j);
     assert_int_equal(seccomp_compile(j, &code, &size, &e), 0);
     *p = (struct program){code, size / sizeof(*p->code)};
@@ -124,6 +127,80 @@ static void test_comparisons(void **state)
     }
 }
 
+#define VALUE(op, value, two)                                                                    \
+    "{\"defaultAction\": \"SCMP_ACT_ALLOW\", \"syscalls\": [{\"names\": [\"dup\"], \"action\": " \
+    "\"SCMP_ACT_ERRNO\", \"args\": [{\"index\": 0, \"value\": " value ", \"valueTwo\": " two     \
+    ", \"op\": \"SCMP_CMP_" op "\"}]}]}"
+
+/* Values that a double cannot hold are compared in all their bits. */
+static void test_large_values(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t value;
+    } t[] = {
+        {"9007199254740993", (1ULL << 53) + 1}, {"9223372036854775807", INT64_MAX},
+        {"9223372036854775808", 1ULL << 63},    {"18446744073709551614", UINT64_MAX - 1},
+        {"18446744073709551615", UINT64_MAX},   {"9223372036854775809", (1ULL << 63) + 1},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(t); i++) {
+        struct program p;
+        char text[256];
+        (void)snprintf(text, sizeof(text), VALUE("EQ", "%s", "0"), t[i].text);
+        compile(&p, text);
+        assert_int_equal(ask(&p, SYS_dup, t[i].value, 0), SECCOMP_RET_ERRNO | EPERM);
+        assert_int_equal(ask(&p, SYS_dup, t[i].value - 1, 0), SECCOMP_RET_ALLOW);
+        assert_int_equal(ask(&p, SYS_dup, t[i].value + 1, 0), SECCOMP_RET_ALLOW);
+        free(p.code);
+    }
+    struct program p;
+    compile(&p, VALUE("MASKED_EQ", "18446744073709551614", "18446744073709551612"));
+    assert_int_equal(ask(&p, SYS_dup, UINT64_MAX - 2, 0), SECCOMP_RET_ERRNO | EPERM);
+    assert_int_equal(ask(&p, SYS_dup, UINT64_MAX, 0), SECCOMP_RET_ALLOW);
+    free(p.code);
+}
+
+static void test_no_values(void **state)
+{
+    static const char *const bad[] = {
+        VALUE("EQ", "-1", "0"),
+        VALUE("EQ", "18446744073709551616", "0"),
+        VALUE("EQ", "1.5", "0"),
+        VALUE("EQ", "0", "\"much\""),
+    };
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        struct err e = {0};
+        size_t size;
+        void *code;
+        AUTO_JSON json_t *j = oci_json_parse(bad[i], strlen(bad[i]), "the profile", &e);
+        assert_non_null(j);
+        assert_int_equal(seccomp_compile(j, &code, &size, &e), -EINVAL);
+        assert_non_null(strstr(e.msg, "from 0 to 2^64 - 1"));
+    }
+}
+
+/* Digits in a string, a fraction or an exponent are no large number. */
+static void test_numbers_in_text(void **state)
+{
+    static const char text[] =
+        "{\"9223372036854775808\": \"\\\"9223372036854775808\", "
+        "\"a\": [9223372036854775807, 9223372036854775808], "
+        "\"r\": 0.9223372036854775808, \"f\": 9223372036854775808.5, "
+        "\"e\": 1e0000000000000000001, \"n\": -9223372036854775807, \"z\": null}";
+    struct err e = {0};
+    uint64_t n = 0;
+    AUTO_JSON json_t *j = oci_json_parse(text, strlen(text), "it", &e);
+    assert_non_null(j);
+    assert_string_equal(json_string_value(json_object_get(j, "9223372036854775808")),
+                        "\"9223372036854775808");
+    assert_true(oci_number(json_array_get(json_object_get(j, "a"), 0), &n) && n == INT64_MAX);
+    assert_true(oci_number(json_array_get(json_object_get(j, "a"), 1), &n) && n == 1ULL << 63);
+    assert_true(json_is_real(json_object_get(j, "r")) && json_is_real(json_object_get(j, "f")) &&
+                json_real_value(json_object_get(j, "e")) == 10);
+    assert_int_equal(json_integer_value(json_object_get(j, "n")), -INT64_MAX);
+    assert_null(json_object_get(j, "z"));
+}
+
 /* All conditions of a rule have to be met; of several rules the first; then the one without. */
 static void test_several(void **state)
 {
@@ -175,7 +252,7 @@ static void test_too_large(void **state)
             "0, \"value\": %d, \"op\": \"SCMP_CMP_EQ\"}]}",
             i ? "," : "", i);
     (void)sprintf(at, "]}");
-    json_t *j = json_loads(text, JSON_DECODE_INT_AS_REAL, NULL);
+    json_t *j = oci_json_parse(text, strlen(text), "the profile", &e);
     assert_int_equal(seccomp_compile(j, &code, &size, &e), -E2BIG);
     assert_null(code);
     json_decref(j);
@@ -184,9 +261,10 @@ static void test_too_large(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),     cmocka_unit_test(test_comparisons),
-        cmocka_unit_test(test_several),   cmocka_unit_test(test_one_argument_twice),
-        cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_plain),           cmocka_unit_test(test_comparisons),
+        cmocka_unit_test(test_several),         cmocka_unit_test(test_one_argument_twice),
+        cmocka_unit_test(test_large_values),    cmocka_unit_test(test_no_values),
+        cmocka_unit_test(test_numbers_in_text), cmocka_unit_test(test_too_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
