@@ -1,5 +1,6 @@
 #include "oci/config.h"
 
+#include "oci/netns.h"
 #include "oci/runtime.h"
 #include "proto/proto.h"
 #include "util/cleanup.h"
@@ -272,6 +273,6 @@ json_t *container_config_about(const struct container_config *c)
 
 json_t *container_config_state(const struct container_config *c)
 {
-    return json_pack("{s:O*, s:s*, s:b}", "hooks", json_object_get(c->j, "hooks"), "netns",
-                     c->ns.path[OCI_NS_NET], "sandbox", c->sandbox);
+    return json_pack("{s:O*, s:o*, s:b}", "hooks", json_object_get(c->j, "hooks"), "netns",
+                     netns_describe(c->ns.path[OCI_NS_NET]), "sandbox", c->sandbox);
 }

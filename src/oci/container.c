@@ -225,14 +225,14 @@ static int read_config(const struct oci_runtime *rt, const struct oci_create *o,
 
 /* Removes everything of the container except its process. */
 static int remove_guest(const struct oci_runtime *rt, const char *id, const char *pod,
-                        const char *netns, struct err *e)
+                        const json_t *netns, struct err *e)
 {
     if (pod) {
         pod_forget(rt, pod, id);
         return 0;
     }
     int r = remove_sandbox(rt, id, e);
-    if (r == 0 && netns)
+    if (r == 0)
         netns_release(netns);
     return r;
 }
@@ -280,7 +280,7 @@ int oci_create(struct oci_runtime *rt, const struct oci_create *o, struct err *e
                                          .lock = lock.fd},
                       &c, groups, e);
     if (r < 0) {
-        (void)remove_guest(rt, o->id, pod, config.ns.path[OCI_NS_NET], NULL);
+        (void)remove_guest(rt, o->id, pod, json_object_get(c.j, "netns"), NULL);
         group_remove(groups);
         (void)container_forget(rt, o->id, NULL);
         run_poststop(rt, &c);
@@ -420,7 +420,7 @@ static int delete_it(const struct oci_runtime *rt, struct oci_container *c, bool
     int r = dead ? 0 : end_process(c, e);
     if (r == 0)
         r = remove_guest(rt, c->id, json_string_value(json_object_get(c->j, "pod")),
-                         json_string_value(json_object_get(c->j, "netns")), e);
+                         json_object_get(c->j, "netns"), e);
     if (r < 0)
         return r;
     group_remove(json_object_get(c->j, "groups"));

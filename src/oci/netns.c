@@ -23,6 +23,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -36,9 +37,9 @@ enum {
     ANSWER_MAX = 64 * 1024,
     SEND_MAX = 1 << 20, /* bytes from a guest that the host's kernel buffers */
     KEYS_MAX = 2,
-    FIRST_PRIORITY = 1, /* of filters */
-    LAST_PRIORITY = 2,
-    TRIES = 50, /* 2 ms apart: a device exists until its last holder has ended */
+    FIRST_PRIORITY = 1,     /* of filters */
+    LAST_PRIORITY = 0x6d73, /* by which our redirection is recognized later */
+    TRIES = 50,             /* 2 ms apart: a device exists until its last holder has ended */
     PAUSE_NS = 2000000,
 };
 
@@ -111,13 +112,14 @@ static const void *following(const void *p, size_t used, size_t *left)
     return (const uint8_t *)p + step;
 }
 
-/* Calls fn for each of the kernel's objects of a type; a result other than 0 stops it. */
-static int list(int fd, uint16_t type, int (*fn)(const struct nlmsghdr *h, void *ctx), void *ctx)
+/* Calls fn for each of the kernel's objects of a type, as far as they match the body; a result other
+ * than 0 stops it. */
+static int list_some(int fd, uint16_t type, const void *body, size_t size,
+                     int (*fn)(const struct nlmsghdr *h, void *ctx), void *ctx)
 {
     struct request q;
-    const struct rtgenmsg any = {.rtgen_family = AF_UNSPEC};
     AUTO_FREE char *answer = malloc(ANSWER_MAX);
-    begin(&q, type, NLM_F_DUMP, &any, sizeof(any));
+    begin(&q, type, NLM_F_DUMP, body, size);
     q.h.nlmsg_flags &= (uint16_t)~NLM_F_ACK;
     if (!answer || send(fd, &q, q.h.nlmsg_len, 0) < 0)
         return answer ? -errno : -ENOMEM;
@@ -134,6 +136,12 @@ static int list(int fd, uint16_t type, int (*fn)(const struct nlmsghdr *h, void 
                 r = fn(h, ctx);
         }
     }
+}
+
+static int list(int fd, uint16_t type, int (*fn)(const struct nlmsghdr *h, void *ctx), void *ctx)
+{
+    const struct rtgenmsg any = {.rtgen_family = AF_UNSPEC};
+    return list_some(fd, type, &any, sizeof(any), fn, ctx);
 }
 
 static const struct rtattr *attr(const struct nlmsghdr *h, size_t body, uint16_t type)
@@ -298,6 +306,21 @@ static int change_ingress(int fd, int index, bool add)
           sizeof(t));
     put_attr(&q, TCA_KIND, "ingress", sizeof("ingress"));
     return ask(fd, &q);
+}
+
+static int find_other(const struct nlmsghdr *h, void *ctx)
+{
+    const struct tcmsg *t = NLMSG_DATA(h);
+    return TC_H_MAJ(t->tcm_info) >> 16 != LAST_PRIORITY;
+}
+
+/* Removes a redirection, also one left by a container that was not deleted; but not what another
+ * program does with the traffic. */
+static void remove_ingress(int fd, int index)
+{
+    const struct tcmsg t = {.tcm_ifindex = index, .tcm_parent = TC_H_MAKE(TC_H_INGRESS, 0)};
+    if (list_some(fd, RTM_GETTFILTER, &t, sizeof(t), find_other, NULL) == 0)
+        (void)change_ingress(fd, index, false);
 }
 
 /* Adds a filter for a device's incoming traffic: u32 `keys`, and the device to which it is
@@ -479,13 +502,15 @@ static int join(int fd, struct interface *i, int tap_fd, struct buf *messages, s
                 ? -errno
                 : reach_guest(fd, i, tap, (const uint8_t *)hw.ifr_hwaddr.sa_data, messages);
     if (r == 0) {
-        (void)change_ingress(fd, i->index, false); /* left by a container that was not deleted */
+        remove_ingress(fd, i->index);
         r = redirect(fd, i->index, tap);
     }
     if (r == 0)
         return 0;
-    (void)change_ingress(fd, i->index, false);
+    remove_ingress(fd, i->index);
     (void)err_sys(e, -r, "cannot connect the guest to %s of its network namespace", i->name);
+    if (r == -EEXIST)
+        err_hint(e, "it has rules of another program (tc filter show dev %s ingress)", i->name);
     if (r == -ENOENT || r == -EOPNOTSUPP)
         err_hint(e, "load the kernel modules sch_ingress, cls_u32 and act_mirred");
     return r;
@@ -523,29 +548,43 @@ void netns_free(struct netns *n)
 }
 
 /* Unless another guest has the interface by now. */
-static void release(const char *path)
+static void give_back(void)
 {
     struct interface i = {0};
-    AUTO_CLOSE int ns = open(path, O_RDONLY | O_CLOEXEC);
-    if (ns < 0 || setns(ns, CLONE_NEWNET) < 0)
-        return;
     AUTO_CLOSE int fd = open_netlink();
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
     for (int k = 0; k < TRIES && if_nametoindex(TAP_NAME); k++)
         (void)nanosleep(&pause, NULL);
     if (fd < 0 || if_nametoindex(TAP_NAME) || list(fd, RTM_GETLINK, look_at_link, &i) <= 0)
         return;
-    (void)change_ingress(fd, i.index, false);
+    remove_ingress(fd, i.index);
     if (i.served && list(fd, RTM_GETADDR, keep_ipv4, &i) > 0)
         (void)own_address(fd, &i, true);
 }
 
-/* In a separate process: the caller stays where it is. */
-void netns_release(const char *path)
+json_t *netns_describe(const char *path)
 {
+    struct stat st;
+    return path && stat(path, &st) == 0
+               ? json_pack("{s:s, s:I, s:I}", "path", path, "device", (json_int_t)st.st_dev,
+                           "inode", (json_int_t)st.st_ino)
+               : NULL;
+}
+
+/* In a separate process: the caller stays where it is. */
+void netns_release(const json_t *netns)
+{
+    const char *path = json_string_value(json_object_get(netns, "path"));
+    AUTO_CLOSE int ns = path ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+    struct stat st;
+    if (ns < 0 || fstat(ns, &st) < 0 ||
+        (json_int_t)st.st_dev != json_integer_value(json_object_get(netns, "device")) ||
+        (json_int_t)st.st_ino != json_integer_value(json_object_get(netns, "inode")))
+        return;
     pid_t pid = fork();
     if (pid == 0) {
-        release(path);
+        if (setns(ns, CLONE_NEWNET) == 0)
+            give_back();
         _exit(0);
     }
     if (pid > 0)

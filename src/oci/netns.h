@@ -19,6 +19,8 @@
 #include "util/buf.h"
 #include "util/err.h"
 
+#include <jansson.h>
+
 struct netns {
     struct net_tap tap;  /* fd -1: there is no interface to connect to */
     struct buf messages; /* of tap */
@@ -28,5 +30,8 @@ struct netns {
 int netns_connect(struct netns *ret, struct err *e);
 void netns_free(struct netns *n);
 
-/* Gives the interface back to the namespace at `path`, which may be gone. */
-void netns_release(const char *path);
+/* What netns_release() needs; NULL: there is none at that path, or out of memory. */
+json_t *netns_describe(const char *path);
+/* Gives the interface back to the namespace, unless it is gone: another one may have its path, which
+ * can be that of a process. */
+void netns_release(const json_t *netns);

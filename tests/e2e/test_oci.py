@@ -713,6 +713,32 @@ def test_network_of_a_namespace(rt, pod):
 
 
 @needs_root
+def test_rules_of_others(rt, pod):
+    """Only a redirection of our own is ever removed: not another program's rules, nor in another namespace that has the path by now."""
+    need("/usr/sbin/tc")
+    tc = lambda where, *args: subprocess.run(["/usr/sbin/tc", "-n", where, *args], check=True, capture_output=True, text=True).stdout
+    tc(pod.inside, "qdisc", "add", "dev", "eth0", "ingress")
+    tc(pod.inside, "filter", "add", "dev", "eth0", "parent", "ffff:", "protocol", "all", "prio", "5", "u32", "match", "u32", "0", "0", "flowid", ":1")
+    assert "rules of another program" in rt.refused(sh("true"), linux={"namespaces": pod.spec})
+    assert "pref 5" in tc(pod.inside, "filter", "show", "dev", "eth0", "ingress")
+    tc(pod.inside, "qdisc", "del", "dev", "eth0", "ingress")
+    link = rt.dir / "netns"
+    link.symlink_to(f"/run/netns/{pod.inside}")
+    spec = {"namespaces": [{"type": "network", "path": str(link)}]}
+    pid = rt.create("lost", sh("sleep 1000"), linux=spec)
+    os.kill(pid, signal.SIGKILL)
+    reap(pid)
+    wait_for(lambda: "msb0" not in pod.ip(pod.inside, "link"))
+    assert "mirred" in tc(pod.inside, "filter", "show", "dev", "eth0", "ingress")
+    assert "10.99.7.2" in rt.run(sh("ip -o addr"), linux={"namespaces": pod.spec})
+    tc(pod.world, "qdisc", "add", "dev", "out", "ingress")
+    link.unlink()
+    link.symlink_to(f"/run/netns/{pod.world}")
+    rt("delete", "lost")
+    assert "ingress" in tc(pod.world, "qdisc", "show", "dev", "out")
+
+
+@needs_root
 def test_a_network_that_is_the_callers_own(rt, pod):
     """As good as none, and so msb's own: the caller's interface stays the caller's, and the node can be reached."""
     bundle = rt.bundle(sh("ip -o addr"), linux={"namespaces": pod.spec})
