@@ -146,6 +146,12 @@ static int check_pod_devices(const struct container_config *c, struct err *e)
     return 0;
 }
 
+double container_config_cpus(double quota, double period)
+{
+    double cpus = quota > 0 && period > 0 ? MAX(1, ceil(quota / period)) : 1;
+    return MIN(cpus, (double)MIN(CPUS_MOST, get_nprocs()));
+}
+
 static void read_resources(struct container_config *c, const json_t *r)
 {
     const json_t *cpu = json_object_get(r, "cpu");
@@ -159,8 +165,7 @@ static void read_resources(struct container_config *c, const json_t *r)
         c->spec.memory_mib = (uint64_t)ceil(limit / (1 << 20));
     }
     c->spec.memory_mib = MIN(c->spec.memory_mib, (uint64_t)SPEC_MEMORY_MAX_MIB);
-    c->spec.cpus = quota > 0 && period > 0 ? MAX(1, ceil(quota / period)) : 1;
-    c->spec.cpus = MIN(c->spec.cpus, (double)MIN(CPUS_MOST, get_nprocs()));
+    c->spec.cpus = container_config_cpus(quota, period);
 }
 
 static int read_linux(struct container_config *c, struct err *e)

@@ -31,6 +31,7 @@ struct container_config {
     const json_t *resources;  /* linux.resources, for the host; NULL: none */
     void *filter;             /* linux.seccomp, of process; NULL: none */
     unsigned said;            /* enum spec_said: what a policy refuses, not narrows */
+    bool said_cpus;           /* by an annotation of the pod */
     bool sandbox;             /* a pod's first container, whose guest the others share */
     const char *pod;          /* that container's id, according to the caller; NULL: not given */
     bool in_kubernetes;       /* ... and that is certainly right */
@@ -57,6 +58,8 @@ int container_config_read_security(struct container_config *c, struct err *e);
 int container_config_read_mounts(struct container_config *c, struct err *e);
 /* The options of a mount that have an effect, for `features`. NULL: out of memory. */
 json_t *container_config_mount_options(void);
+/* How many CPUs a guest has that may use so much of their time: never more than the host. */
+double container_config_cpus(double quota, double period);
 /* Finds out whether it is a pod, or in one. */
 void container_config_read_pod(struct container_config *c);
 /* Reads the annotations msb.*: settings of the sandbox. */

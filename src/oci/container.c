@@ -195,15 +195,17 @@ static int remove_sandbox(const struct oci_runtime *rt, const char *id, struct e
     return r == -ENOENT ? 0 : r;
 }
 
-/* A pod's guest is as large as the pod may be, if the configuration says so. */
+/* A pod's guest is as large as the pod may be, if the configuration does not say how large. */
 static int settle_config(const struct oci_runtime *rt, struct container_config *c, bool in_pod,
                          struct err *e)
 {
-    uint64_t most = c->sandbox && !(c->said & SAID_MEMORY)
-                        ? group_memory_above(c->cgroups_path, rt->g->systemd_cgroup) / MIB
-                        : 0;
-    if (most)
-        c->spec.memory_mib = MAX(most, (uint64_t)SPEC_MEMORY_MIN_MIB);
+    struct group_limits l = {0};
+    if (c->sandbox)
+        l = group_limits_above(c->cgroups_path, rt->g->systemd_cgroup);
+    if (l.memory >= MIB && !(c->said & SAID_MEMORY))
+        c->spec.memory_mib = MAX(l.memory / MIB, (uint64_t)SPEC_MEMORY_MIN_MIB);
+    if (l.quota > 0 && !c->said_cpus) /* except the overhead of our RuntimeClass, 50m */
+        c->spec.cpus = container_config_cpus(l.quota - l.period / 20, l.period);
     return container_config_settle(c, in_pod, e);
 }
 

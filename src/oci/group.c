@@ -432,19 +432,37 @@ int group_limit(const json_t *groups, const json_t *resources, bool own, struct 
     return r;
 }
 
-uint64_t group_memory_above(const char *path, bool systemd)
+/* A number in a file of the group, in the v1 hierarchy of that name if there are several; 0: none, as for
+ * "max". */
+static double read_limit(const char *group, const char *v1, const char *file, int which)
 {
-    char above[PATH_MAX], dir[PATH_MAX + sizeof(GROUP_ROOT) + 8], text[VALUE_MAX];
+    char dir[PATH_MAX + sizeof(GROUP_ROOT) + 8], text[VALUE_MAX];
+    (void)snprintf(dir, sizeof(dir), GROUP_ROOT "%s%s", v1, group);
+    const char *at = get(dir, file, text, sizeof(text)) ? text : NULL;
+    for (; at && which > 0; which--)
+        at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL;
+    return at ? MAX(0, strtod(at, NULL)) : 0;
+}
+
+struct group_limits group_limits_above(const char *path, bool systemd)
+{
+    char above[PATH_MAX];
     struct err ignored = {0};
+    struct group_limits l = {0};
     if (!path || !*path || settle_path(path, systemd, above, sizeof(above), &ignored) < 0)
-        return 0;
+        return l;
     *strrchr(above, '/') = '\0';
+    if (!*above)
+        return l;
     bool common = is_common(GROUP_ROOT);
-    (void)snprintf(dir, sizeof(dir), "%s%s", common ? GROUP_ROOT : GROUP_ROOT "/memory", above);
-    if (!*above || !get(dir, common ? "memory.max" : "memory.limit_in_bytes", text, sizeof(text)))
-        return 0;
-    uint64_t most = strtoull(text, NULL, 10); /* "max" is 0; cgroup v1 has a large number instead */
-    return most < 1ULL << 50 ? most : 0;
+    double memory = common ? read_limit(above, "", "memory.max", 0)
+                           : read_limit(above, "/memory", "memory.limit_in_bytes", 0);
+    l.memory = memory < (double)(1ULL << 50) ? (uint64_t)memory : 0; /* v1 has a large number */
+    l.quota = common ? read_limit(above, "", "cpu.max", 0)
+                     : read_limit(above, "/cpu", "cpu.cfs_quota_us", 0);
+    l.period = common ? read_limit(above, "", "cpu.max", 1)
+                      : read_limit(above, "/cpu", "cpu.cfs_period_us", 0);
+    return l;
 }
 
 /* --- using ----------------------------------------------------------------------------------- */

@@ -31,8 +31,12 @@ int group_make(const struct group_wish *w, json_t *groups, struct err *e);
 int group_limit(const json_t *groups, const json_t *resources, bool own, struct err *e);
 /* cpu.weight for cpu.shares: the same proportions on another scale. */
 double group_weight(double shares);
-/* The memory limit of the parent group, which is the whole pod's; 0: none, or not known. */
-uint64_t group_memory_above(const char *path, bool systemd);
+/* Limits of the parent group, which is the whole pod's; 0: none, or not known. */
+struct group_limits {
+    uint64_t memory;
+    double quota, period; /* of CPU time */
+};
+struct group_limits group_limits_above(const char *path, bool systemd);
 /* Like fork(), in a process with one thread; *inside: the child starts inside the groups, and need
  * not enter them. */
 pid_t group_fork(const json_t *groups, bool *inside);

@@ -213,8 +213,9 @@ static void read_pod_size(struct container_config *c)
         c->said |= SAID_MEMORY;
         c->spec.memory_mib = MAX((uint64_t)memory, (uint64_t)SPEC_MEMORY_MIN_MIB);
     }
-    if (quota > 0 && period > 0 && quota / period < SPEC_CPUS_MAX)
-        c->spec.cpus = MAX(1, (double)(int)((quota + period - 1) / period));
+    c->said_cpus = quota > 0 && period > 0;
+    if (c->said_cpus)
+        c->spec.cpus = container_config_cpus(quota, period);
 }
 
 /* Podman's first container is recognized by its command, which only holds the namespaces for the

@@ -499,21 +499,35 @@ def test_restarts_at_once(pod, tmp_path):
 
 
 def test_size(runtime):
-    """The guest is as large as the pod may be: by an annotation, or the limit of the pod's cgroup."""
-    script = sh("grep MemTotal /proc/meminfo | tr -dc 0-9")
+    """The guest is as large as the pod may be: by an annotation, or the limits of the pod's cgroup."""
+    script = sh("grep MemTotal /proc/meminfo | tr -dc 0-9; echo; nproc")
     kind = {"io.kubernetes.cri.container-type": "sandbox"}
-    size = lambda **config: int(runtime.run(script, **config)) >> 10
-    assert 150 < size(annotations={**kind, "io.kubernetes.cri.sandbox-memory": str(200 << 20)}) <= 200
-    name = f"msb-pod-{os.getpid()}"
-    top = "/sys/fs/cgroup/memory" if os.path.isdir("/sys/fs/cgroup/memory") else "/sys/fs/cgroup"
-    file = f"{top}/{name}/memory." + ("limit_in_bytes" if top.endswith("memory") else "max")
+    key = "io.kubernetes.cri.sandbox-"
+
+    def size(**config):
+        memory, cpus = runtime.run(script, **config).split()
+        return int(memory) >> 10, int(cpus)
+
+    memory, cpus = size(annotations={**kind, f"{key}memory": str(200 << 20), f"{key}cpu-quota": "30000000", f"{key}cpu-period": "100000"})
+    assert 150 < memory <= 200 and cpus == min(64, os.cpu_count())
+    name, tops = f"msb-pod-{os.getpid()}", pathlib.Path("/sys/fs/cgroup")
+    old = (tops / "memory").is_dir()
+    limits = {"memory/{}/memory.limit_in_bytes": 400 << 20, "cpu/{}/cpu.cfs_quota_us": "105000"} if old else \
+        {"{}/memory.max": 400 << 20, "{}/cpu.max": "105000 100000"}
     try:
-        os.makedirs(f"{top}/{name}")
-        with open(file, "w") as f:
-            f.write(str(400 << 20))
-        assert 320 < size(annotations=kind, linux={"cgroupsPath": f"/{name}/first"}) <= 400
-    except OSError:
-        pytest.skip("no cgroup can be limited here")
+        try:
+            for file, limit in limits.items():
+                file = tops / file.format(name)
+                file.parent.mkdir(exist_ok=True)
+                file.write_text(str(limit))
+        except OSError:
+            pytest.skip("no cgroup can be limited here")
+        in_pod = {"cgroupsPath": f"/{name}/first"}
+        memory, cpus = size(annotations=kind, linux=in_pod)
+        assert 320 < memory <= 400 and cpus == 1  # of which 50m are overhead
+        file.write_text(limits.popitem()[1].replace("105", "155"))
+        assert size(annotations=kind, linux=in_pod)[1] == min(2, os.cpu_count())
+        assert size(annotations={**kind, f"{key}cpu-quota": "50000", f"{key}cpu-period": "100000"}, linux=in_pod)[1] == 1
     finally:
-        for group in [*pathlib.Path("/sys/fs/cgroup").glob(name), *pathlib.Path("/sys/fs/cgroup").glob(f"*/{name}")]:
+        for group in [*tops.glob(name), *tops.glob(f"*/{name}")]:
             group.rmdir()
