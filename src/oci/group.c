@@ -144,18 +144,36 @@ static int make_path(const char *group)
     return 0;
 }
 
-/* a-b.slice is in a.slice. */
+/* a-b.slice is in a.slice; appended to what is there. */
 static int expand_slice(const char *slice, char *to, size_t size)
 {
-    size_t n = strlen(slice), at = 0;
-    to[0] = '\0';
-    if (n < 6 || strcmp(slice + n - 6, ".slice") != 0 || strchr(slice, '/'))
+    size_t n = strlen(slice), at = strlen(to);
+    if (strcmp(slice, "-.slice") == 0)
+        return 0;
+    if (n <= 6 || strcmp(slice + n - 6, ".slice") != 0 || strchr(slice, '/') || slice[0] == '-' ||
+        slice[n - 7] == '-' || strstr(slice, "--"))
         return -EINVAL;
-    for (size_t i = 1; strcmp(slice, "-.slice") != 0 && i <= n - 6; i++)
+    for (size_t i = 1; i <= n - 6; i++)
         if (slice[i] == '-' || i == n - 6)
             at += (size_t)snprintf(to + MIN(at, size), size - MIN(at, size), "/%.*s.slice", (int)i,
                                    slice);
     return at < size ? 0 : -ENAMETOOLONG;
+}
+
+/* An ordinary user's systemd has its part of the tree, which is where that user's slices are. Sets an empty
+ * path for others. */
+static void find_own_manager(char *to, size_t size)
+{
+    AUTO_FCLOSE FILE *f = access(GROUP_ROOT, W_OK) < 0 ? fopen("/proc/self/cgroup", "re") : NULL;
+    char line[PATH_MAX];
+    to[0] = '\0';
+    while (f && fgets(line, sizeof(line), f)) {
+        char *path = strncmp(line, "0::/", 4) == 0 ? line + 3 : NULL;
+        char *unit = path ? strstr(path, "/user@") : NULL;
+        char *end = unit ? strstr(unit, ".service") : NULL;
+        if (end && !memchr(unit + 1, '/', (size_t)(end - unit - 1)) && strchr("/\n", end[8]))
+            (void)snprintf(to, size, "%.*s", (int)(end + 8 - path), path);
+    }
 }
 
 /* Whether each part of the path is a name. */
@@ -170,28 +188,37 @@ static bool is_plain(const char *path)
 }
 
 /* "slice:prefix:name" is where systemd would put the scope. */
+static int settle_scope(const char *path, char *to, size_t size)
+{
+    size_t slice_len = strcspn(path, ":");
+    const char *prefix = path + slice_len + 1, *name = strchr(prefix, ':') + 1;
+    char slice[NAME_MAX + 1];
+    if (slice_len > NAME_MAX)
+        return -ENAMETOOLONG;
+    find_own_manager(to, size);
+    (void)snprintf(slice, sizeof(slice), "%.*s", (int)slice_len, path);
+    int r = expand_slice(*slice ? slice : *to ? "user.slice" : "system.slice", to, size);
+    size_t at = strlen(to), len = strlen(name);
+    if (r < 0)
+        return r;
+    bool is_slice = len > 6 && strcmp(name + len - 6, ".slice") == 0;
+    int n = is_slice ? snprintf(to + at, size - at, "/%s", name)
+                     : snprintf(to + at, size - at, "/%.*s-%s.scope", (int)(name - prefix - 1),
+                                prefix, name);
+    return (size_t)n < size - at ? 0 : -ENAMETOOLONG;
+}
+
 static int settle_path(const char *path, bool systemd, char *to, size_t size, struct err *e)
 {
     const char *prefix = strchr(path, ':');
-    const char *name = prefix ? strchr(prefix + 1, ':') : NULL;
-    char slice[NAME_MAX + 1];
+    bool scope = prefix && strchr(prefix + 1, ':');
     int r = 0;
-    if (systemd || name) {
-        if (!name || prefix - path > NAME_MAX)
-            return err_set(e, EINVAL, "cgroupsPath '%s' is not of the form slice:prefix:name",
-                           path);
-        (void)snprintf(slice, sizeof(slice), "%.*s", (int)(prefix - path), path);
-        r = expand_slice(*slice ? slice : "system.slice", to, size);
-        size_t at = strlen(to), len = strlen(name + 1);
-        bool is_slice = len > 6 && strcmp(name + 1 + len - 6, ".slice") == 0;
-        if (r == 0 && is_slice)
-            (void)snprintf(to + at, size - at, "/%s", name + 1);
-        else if (r == 0)
-            (void)snprintf(to + at, size - at, "/%.*s-%s.scope", (int)(name - prefix - 1),
-                           prefix + 1, name + 1);
-    } else if (snprintf(to, size, "%s%s", path[0] == '/' ? "" : "/", path) >= (int)size) {
+    if (systemd && !scope)
+        return err_set(e, EINVAL, "cgroupsPath '%s' is not of the form slice:prefix:name", path);
+    if (scope)
+        r = settle_scope(path, to, size);
+    else if (snprintf(to, size, "%s%s", path[0] == '/' ? "" : "/", path) >= (int)size)
         r = -ENAMETOOLONG;
-    }
     if (r < 0 || !is_plain(to))
         return err_set(e, EINVAL, "cgroupsPath '%s' is not a usable path", path);
     return 0;
@@ -446,7 +473,7 @@ static double read_limit(const char *group, const char *v1, const char *file, in
 
 struct group_limits group_limits_above(const char *path, bool systemd)
 {
-    char above[PATH_MAX];
+    char above[PATH_MAX] = "";
     struct err ignored = {0};
     struct group_limits l = {0};
     if (!path || !*path || settle_path(path, systemd, above, sizeof(above), &ignored) < 0)

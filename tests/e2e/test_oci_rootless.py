@@ -1,4 +1,5 @@
 """Podman of an ordinary user, in that user's namespaces, with msb as its runtime."""
+import json
 import os
 import pathlib
 import shutil
@@ -127,6 +128,41 @@ def test_pod(podman):
     wait_for(lambda: podman("exec", "web", "ls", "/up", check=None) == "/up\n")
     assert podman("run", "--rm", "--pod", "p", *sh("wget -qO- http://127.0.0.1:8080/; ls -d /www"), check=1) == "page\n"
     podman("pod", "rm", "-f", "-t", "0", "p")
+
+
+# What systemd does when a user logs in, in a hierarchy that the test has to itself; then $1 runs as the user.
+LOGIN = """
+mount -t cgroup2 none /sys/fs/cgroup
+user=/sys/fs/cgroup/user.slice/user-{uid}.slice
+mkdir -p $user/user@{uid}.service/app.slice
+chown -R {uid} $user/user@{uid}.service
+code=0
+sh -ec 'echo $$ >$0/app.slice/cgroup.procs; exec "$@"' $user/user@{uid}.service setpriv --reuid={uid} --regid={uid} --clear-groups sh -ec "$1" || code=$?
+find $user -depth -type d -exec rmdir {{}} \\;
+rmdir ${{user%/*}} 2>/dev/null || true
+exit $code
+"""
+
+
+def test_systemd_cgroup(podman):
+    """A user's scope is made where that user's systemd may make it, and is gone in the end."""
+    bundle, run = podman.dir / "home" / "bundle", podman.dir / "run"
+    bundle.mkdir()
+    (bundle / "config.json").write_text(json.dumps({
+        "ociVersion": "1.0.2", "process": {"args": ["sleep", "1000"], "cwd": "/", "env": ["PATH=/bin"], "user": {"uid": 0, "gid": 0}},
+        "root": {"path": str(podman.dir / "image"), "readonly": True},
+        "linux": {"cgroupsPath": "user.slice:libpod:c", "namespaces": [{"type": "pid"}, {"type": "network"}]}}))
+    script = f"""
+        r="{podman.dir}/bin/msb-runtime --root {run}/scopes --systemd-cgroup --rootless=true --debug"
+        $r create --no-pivot --no-new-keyring --bundle {bundle} --pid-file {run}/c.pid c
+        grep ^0:: /proc/$(cat {run}/c.pid)/cgroup
+        $r delete --force c
+        find /sys/fs/cgroup/user.slice -name '*.scope'"""
+    argv = ["nsenter", "-t", str(podman.world.pid), "--mount", "--net", "unshare", "--mount", "sh", "-ec", LOGIN.format(uid=UID), "sh", script]
+    p = subprocess.run(argv, capture_output=True, text=True, timeout=90, env={"PATH": os.environ["PATH"], "HOME": f"{podman.dir}/home"}, check=False)
+    if "mount:" in p.stderr:
+        pytest.skip("no cgroup v2 can be mounted here")
+    assert (p.returncode, p.stdout) == (0, f"0::/user.slice/user-{UID}.slice/user@{UID}.service/user.slice/libpod-c.scope\n"), p.stderr
 
 
 def served(podman, network):
