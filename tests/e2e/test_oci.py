@@ -795,6 +795,23 @@ def test_cgroup_of_its_own(rt):
     assert not groups()
 
 
+@pytest.mark.skipif(not has_cgroups(), reason="needs cgroups to write to")
+def test_systemd_cgroup(rt):
+    """Where systemd would put a scope; with everything else that programs written for runc pass along."""
+    top = f"msb{os.getpid()}"
+    bundle = rt.bundle(sh("sleep 1000"), linux={"cgroupsPath": f"{top}-a.slice:p:scope"})
+    rt("--systemd-cgroup", "--rootless=auto", "--debug", "create", "--no-pivot", "--no-new-keyring", "--bundle", bundle, "scope")
+    scopes = [pathlib.Path(d) for d, _, _ in os.walk("/sys/fs/cgroup") if d.endswith(f"/{top}.slice/{top}-a.slice/p-scope.scope")]
+    rt("delete", "--force", "scope")
+    bury()
+    assert scopes and not any(scope.exists() for scope in scopes)
+    for scope in scopes:
+        scope.parent.rmdir()
+        scope.parent.parent.rmdir()
+    assert "is not of the form slice:prefix:name" in rt("--systemd-cgroup", "create", "--bundle", rt.bundle(
+        sh("true"), linux={"cgroupsPath": "/a/b"}), "scope", check=1).err
+
+
 @needs_root
 @pytest.mark.parametrize("path", [{}, {"cgroupsPath": f"/msb-oci-none-{os.getpid()}"}], ids=["none", "path"])
 def test_limits_without_cgroups(rt, path):

@@ -1,6 +1,8 @@
 """Podman with msb as its runtime: what its users do, each thing once."""
+import contextlib
 import os
 import pathlib
+import pty
 import shutil
 import subprocess
 import tarfile
@@ -34,14 +36,17 @@ class Podman:
         argv = ["nsenter", f"--net=/run/netns/{self.node}", *argv]
         return subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=90, **kw)
 
-    def __call__(self, *args, check=0, network="none", **kw):
+    def argv(self, *args, network="none"):
         options = ["--network-config-dir", self.dir / "networks", "--root", self.dir / "root", "--runroot", self.dir / "run", "--tmpdir", self.dir / "tmp",
                    "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "none",
                    "--runtime", self.runtime]
         if args[0] in ("run", "create"):
             limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096"]
             args = [args[0], *(["--network", network] if network else []), *limits, *args[1:]]
-        p = self.on_node("podman", *options, *args, **kw)
+        return [str(a) for a in ("nsenter", f"--net=/run/netns/{self.node}", "podman", *options, *args)]
+
+    def __call__(self, *args, check=0, network="none", **kw):
+        p = subprocess.run(self.argv(*args, network=network), capture_output=True, text=True, timeout=90, **kw)
         assert check is None or p.returncode == check, (args, p.returncode, p.stdout, p.stderr)
         return p.stdout
 
@@ -69,13 +74,33 @@ def test_run(podman):
     podman("run", "--rm", "localhost/shell:1", "/etc/passwd", check=126)
     assert podman("run", "--rm", "-t", "localhost/shell:1", "tty").strip() == "/dev/pts/0"
     out = podman("run", "--rm", "--user", "5:6", "--group-add", "55", "-w", "/tmp", "-e", "A=b", "--hostname", "hh",
-                 "--cap-drop", "ALL", "--read-only", "--tmpfs", "/scratch:size=1m,mode=700", "--memory", "64m",
+                 "--cap-drop", "ALL", "--read-only", "--tmpfs", "/scratch:size=1m,mode=700", "--memory", "64m", "--cpus", "1.5",
                  "--pids-limit", "50", "--security-opt", "no-new-privileges",
                  *sh("id; pwd; echo $A; hostname; grep -E 'CapBnd|NoNew|Seccomp:' /proc/self/status | tr -d '\\t'; "
-                     "touch /x; ls -ld /scratch | cut -c1-10; tr -dc 0-9 </proc/meminfo | cut -c1-5"))
+                     "ls -ld /scratch | cut -c1-10; touch /x 2>&1; df -k /scratch | awk 'END {print $2}'; "
+                     "nproc; grep MemTotal /proc/meminfo | tr -dc '0-9\\n'; "
+                     "for n in 30 60; do (for i in $(seq $n); do sleep 1000 & done; echo forked) 2>&1; killall sleep; done"))
     lines = out.splitlines()
     assert lines[0].startswith("uid=5") and "55" in lines[0]
     assert lines[1:8] == ["/tmp", "b", "hh", "CapBnd:0000000000000000", "NoNewPrivs:1", "Seccomp:2", "drwx------"]
+    assert lines[8].endswith("Read-only file system")
+    assert lines[9:11] == ["1024", str(min(2, os.cpu_count()))] and 32 << 10 < int(lines[11]) < 64 << 10
+    assert lines[12] == "forked" and "can't fork" in lines[13]
+
+
+def test_interactive(podman):
+    """-it: what is typed reaches the command, and what it says comes back, with Podman's own terminal in between."""
+    master, slave = pty.openpty()
+    argv = podman.argv("run", "--rm", "-it", *sh("tty; read x; echo got $x; exit 4"))
+    with subprocess.Popen(argv, stdin=slave, stdout=slave, stderr=slave, start_new_session=True) as p:
+        os.close(slave)
+        text = b""
+        os.write(master, b"typed\r")
+        with contextlib.suppress(OSError):  # hung up
+            while True:
+                text += os.read(master, 1000)
+        assert p.wait(30) == 4 and b"/dev/pts/0\r\n" in text and b"got typed\r\n" in text, text
+    os.close(master)
 
 
 def test_life(podman, tmp_path):
