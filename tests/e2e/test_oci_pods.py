@@ -426,8 +426,11 @@ def test_update_and_pause(pod, tmp_path):
     """In the guest, where its processes are; the pod's other containers go on."""
     count = "n=0; while :; do n=$((n+1)); echo $n >/v/n; sleep 0.01; done"
     volume = [{"destination": "/v", "type": "bind", "source": str(tmp_path), "options": ["rbind"]}]
-    pod.create("u", sh(count), mounts=volume, linux={"cgroupsPath": f"/msb-oci-u-{os.getpid()}", "resources": {"memory": {"limit": 64 << 20}}})
+    group = f"msb-oci-u-{os.getpid()}"
+    pid = pod.create("u", sh(count), mounts=volume, linux={"cgroupsPath": f"/{group}", "resources": {"memory": {"limit": 64 << 20}}})
     pod.rt("start", "u")
+    groups = [*pathlib.Path("/sys/fs/cgroup").glob(group), *pathlib.Path("/sys/fs/cgroup").glob(f"*/{group}")]
+    assert {int(p) for g in groups for p in (g / "cgroup.procs").read_text().split()} == {pid}  # the guest is in the first one's
     pod.rt("update", "--resources", "-", "u", stdin=None, input=b'{"memory": {"limit": 100663296}, "pids": {"limit": 77}}')
     assert pod.rt("exec", "u", "/bin/cat", "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/pids.max").out == "100663296\n77\n"
     pod.rt("update", "--pids-limit", "78", "--memory", "80M", "u")
