@@ -1,5 +1,6 @@
 #include "agent/mounts.h"
 
+#include "agent/copyup.h"
 #include "agent/env.h"
 #include "agent/files.h"
 #include "util/cleanup.h"
@@ -216,17 +217,30 @@ static unsigned long mount_flags(uint32_t options)
 int mounts_tmpfs(const struct req_mount *m, struct err *e)
 {
     char opts[96];
-    int n = snprintf(opts, sizeof(opts), "mode=%o,uid=%u,gid=%u", m->mode ? m->mode : 01777, m->uid,
-                     m->gid);
+    struct stat st = {.st_mode = 01777};
+    unsigned long flags = mount_flags(m->options);
+    AUTO_CLOSE int covered =
+        m->options & PROTO_MOUNT_COPY ? open(m->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (covered >= 0 && fstat(covered, &st) < 0)
+        return err_sys(e, errno, "cannot read %s", m->path);
+    int n = snprintf(opts, sizeof(opts), "mode=%o,uid=%u,gid=%u",
+                     m->mode ? m->mode : st.st_mode & 07777, m->uid ? m->uid : st.st_uid,
+                     m->gid ? m->gid : st.st_gid);
     if (m->size)
         (void)snprintf(opts + n, sizeof(opts) - (size_t)n, ",size=%llu",
                        (unsigned long long)m->size);
     int r = mkdir_parents(m->path, 0755);
     if (r < 0)
         return err_sys(e, -r, "cannot create %s for a tmpfs", m->path);
-    if (mount("tmpfs", m->path, "tmpfs", mount_flags(m->options), opts) < 0)
+    if (mount("tmpfs", m->path, "tmpfs", covered < 0 ? flags : flags & ~MS_RDONLY, opts) < 0)
         return err_sys(e, errno, "cannot mount a tmpfs on %s", m->path);
-    return 0;
+    if (covered < 0)
+        return 0;
+    AUTO_CLOSE int to = open(m->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    r = to < 0 ? -errno : copyup(covered, to);
+    if (r == 0 && flags & MS_RDONLY && mount(NULL, m->path, NULL, MS_REMOUNT | flags, NULL) < 0)
+        r = -errno;
+    return r < 0 ? err_sys(e, -r, "cannot copy %s to a tmpfs", m->path) : 0;
 }
 
 int mounts_make_file(const char *path)

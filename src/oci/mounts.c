@@ -24,7 +24,7 @@ static const struct {
     {"rw", 0, PROTO_MOUNT_RO},       {"noexec", PROTO_MOUNT_NOEXEC, 0},
     {"exec", 0, PROTO_MOUNT_NOEXEC}, {"nosuid", PROTO_MOUNT_NOSUID, 0},
     {"suid", 0, PROTO_MOUNT_NOSUID}, {"nodev", PROTO_MOUNT_NODEV, 0},
-    {"dev", 0, PROTO_MOUNT_NODEV},
+    {"dev", 0, PROTO_MOUNT_NODEV},   {"tmpcopyup", PROTO_MOUNT_COPY, 0},
 };
 
 json_t *container_config_mount_options(void)
@@ -55,7 +55,7 @@ static int read_number(const char *s, const char *key, int base, uint32_t most, 
     return 0;
 }
 
-/* Others (relatime, rprivate, tmpcopyup, ...) change nothing that a guest could see, or are what it
+/* Others (relatime, rprivate, ...) change nothing that a guest could see, or are what it
  * gets anyway. */
 static int read_options(const json_t *m, const char *where, struct mount_options *o, struct err *e)
 {
@@ -115,7 +115,7 @@ static int add_bind(struct container_config *c, const json_t *m, const char *whe
                        "mounts: cannot mount %s on %s: only directories and regular files can be "
                        "shared with a guest",
                        source, where);
-    struct spec_mount to = {.guest = (char *)where, .options = o->bits};
+    struct spec_mount to = {.guest = (char *)where, .options = o->bits & ~PROTO_MOUNT_COPY};
     if (is_shared_memory(where, real, &to.size)) {
         to.kind = MOUNT_TMPFS;
     } else {

@@ -399,6 +399,7 @@ enum proto_mount_option {
     PROTO_MOUNT_NODEV = 8,
     PROTO_MOUNT_POD = 16, /* in CONFIG: the share that has the trees of containers, which is mounted
                              nowhere; in CONTAINER: a path of the tree, or the pod's /dev/shm */
+    PROTO_MOUNT_COPY = 32, /* of a tmpfs: it begins as a copy of the directory that it covers */
 };
 
 /* How a failed command is related to a lack of memory in the guest. */

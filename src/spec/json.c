@@ -77,6 +77,8 @@ static json_t *tmpfs_json(const struct spec_mount *m, json_t *options)
     for (size_t i = 0; o && i < ARRAY_LEN(more); i++)
         if (more[i].v)
             json_put(&o, more[i].key, json_integer(more[i].v));
+    if (o && m->options & PROTO_MOUNT_COPY)
+        json_put(&o, "copy", json_true());
     return o;
 }
 
@@ -446,7 +448,11 @@ static int read_share(const json_t *j, enum mount_kind kind, struct spec_mount *
 
 static int read_tmpfs(const json_t *j, struct spec_mount *m, struct err *e)
 {
+    bool copy = false;
     int r = read_scaled(j, "size_bytes", "size_mib", MIB, &m->size, e);
+    if (r == 0)
+        r = read_bool(j, "copy", &copy, e);
+    m->options |= copy ? PROTO_MOUNT_COPY : 0;
     if (r == 0)
         r = read_id(j, "mode", &m->mode, e);
     if (r == 0 && m->mode > 07777)

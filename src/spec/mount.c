@@ -155,8 +155,8 @@ static int check_source(const struct sandbox_spec *s, const struct spec_mount *m
 
 int spec_add_mount(struct sandbox_spec *s, const struct spec_mount *m, struct err *e)
 {
-    const uint32_t known =
-        PROTO_MOUNT_RO | PROTO_MOUNT_NOEXEC | PROTO_MOUNT_NOSUID | PROTO_MOUNT_NODEV;
+    const uint32_t known = PROTO_MOUNT_RO | PROTO_MOUNT_NOEXEC | PROTO_MOUNT_NOSUID |
+                           PROTO_MOUNT_NODEV | (m->kind == MOUNT_TMPFS ? PROTO_MOUNT_COPY : 0);
     if (m->guest[0] != '/')
         return err_set(e, EINVAL, "invalid config: guest mount path must be absolute: %s",
                        m->guest);

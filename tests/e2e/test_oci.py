@@ -1,6 +1,7 @@
 """msb as an OCI runtime, called as container engines call one, with bundles made by hand."""
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import pathlib
@@ -553,6 +554,40 @@ def test_mounts(rt, tmp_path):
     assert strict >= {"nosuid", "nodev"} and "noexec" not in strict
     assert (data / "g").read_text() == "x\n" and not (data / "h").exists()
     assert (tmp_path / "hosts").read_text() == "h\nend\n"
+
+
+def test_tmpcopyup(rt, tmp_path):
+    """Podman sends it with --tmpfs and --read-only: a tmpfs begins as a copy of what it covers, which does not change."""
+    root = make_root(tmp_path / "rootfs")
+    data = root / "data"
+    (data / "sub").mkdir(parents=True)
+    (data / "sub" / "f").write_bytes(b"x" * 3_000_000)
+    os.utime(data / "sub" / "f", (1, 1_000_000_000))
+    (data / "link").symlink_to("/etc/passwd")
+    (data / "sub").chmod(0o700)
+    os.mkfifo(data / "fifo", 0o640)
+    data.chmod(0o751)
+    with socket.socket(socket.AF_UNIX) as s:
+        s.bind(str(data / "socket"))
+    owners = "0"
+    if ROOT:
+        owners = "33"
+        for path in (data, data / "sub" / "f"):
+            os.chown(path, 33, 44)
+    (data / "sub" / "f").chmod(0o4750)
+    look = sh("cd /data; stat -c '%n %a %F' . sub link fifo sub/f; stat -c '%u %Y %s' sub/f; ls | tr '\\n' ' '; stat -c %u .; "
+              "md5sum <sub/f; echo changed >sub/f; touch new; ls -a /empty /fresh; stat -c %a /fresh /only")
+    mount = lambda where, *options: {"destination": where, "type": "tmpfs", "source": "tmpfs", "options": ["tmpcopyup", *options]}
+    out = rt.run(look, root={"path": str(root), "readonly": True}, mounts=[
+        mount("/data"), mount("/fresh"), mount("/only", "mode=700"), {**mount("/empty"), "options": []}]).splitlines()
+    assert out[:5] == [". 751 directory", "sub 700 directory", "link 777 symbolic link", "fifo 640 fifo", "sub/f 4750 regular file"]
+    assert out[5] == f"{owners} 1000000000 3000000" and out[6] == f"fifo link sub {owners}"
+    assert out[7].split()[0] == hashlib.md5(b"x" * 3_000_000).hexdigest()
+    assert out[-2:] == ["1777", "700"]
+    assert not (data / "new").exists() and (data / "sub" / "f").stat().st_size == 3_000_000
+    out = rt.run(sh("cat /etc/passwd | head -c 4; touch /etc/x 2>&1"), check=1, mounts=[mount("/etc", "ro")])
+    assert out.startswith("root") and "Read-only file system" in out
+    assert "cannot copy /data to a tmpfs: No space left" in rt.refused(sh("true"), root={"path": str(root)}, mounts=[mount("/data", "size=1m")])
 
 
 @needs_root

@@ -73,6 +73,7 @@ def test_run(podman):
     podman("run", "--rm", "localhost/shell:1", "nothing", check=127)
     podman("run", "--rm", "localhost/shell:1", "/etc/passwd", check=126)
     assert podman("run", "--rm", "-t", "localhost/shell:1", "tty").strip() == "/dev/pts/0"
+    assert podman("run", "--rm", "--tmpfs", "/etc", *sh("head -c 4 /etc/passwd; touch /etc/new")) == "root"
     out = podman("run", "--rm", "--user", "5:6", "--group-add", "55", "-w", "/tmp", "-e", "A=b", "--hostname", "hh",
                  "--cap-drop", "ALL", "--read-only", "--tmpfs", "/scratch:size=1m,mode=700", "--memory", "64m", "--cpus", "1.5",
                  "--pids-limit", "50", "--security-opt", "no-new-privileges",
