@@ -75,7 +75,7 @@ static int enter_tree(const char *name, struct err *e)
 {
     char path[PATH_MAX];
     if (snprintf(path, sizeof(path), "/mnt/pod/%s", name) >= (int)sizeof(path) || strchr(name, '/'))
-        return err_set(e, EINVAL, "that is not a tree of this pod");
+        return err_set(e, EINVAL, "the tree does not belong to this pod");
     if (mount(path, "/newroot", NULL, MS_BIND, NULL) < 0)
         return err_sys(e, errno, "cannot mount the container's root");
     if (chdir("/newroot") < 0 || syscall(SYS_pivot_root, ".", ".") < 0 ||

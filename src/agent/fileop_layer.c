@@ -82,7 +82,7 @@ static int freeze(struct err *e)
     if (!frozen_by)
         return 0;
     if (!atomic_compare_exchange_strong(frozen_by, &none, getpid()))
-        return err_set(e, EBUSY, "its layer is being read already");
+        return err_set(e, EBUSY, "its layer is already being read");
     if (ioctl(upper_top, FS_FREEZE, 0) < 0)
         atomic_store(frozen_by, 0);
     return 0;
@@ -216,7 +216,7 @@ static int find_link(struct packing *p, const struct stat *st, const char **ret)
             return 0;
         }
     if (p->nlinks++ == LINKS_MAX)
-        return err_set(p->e, E2BIG, "more than %d files have several names", LINKS_MAX);
+        return err_set(p->e, E2BIG, "more than %d files have hard links", LINKS_MAX);
     struct first_name *l = malloc(sizeof(*l) + p->len + 1);
     if (!l)
         return err_oom(p->e);

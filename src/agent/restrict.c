@@ -293,6 +293,6 @@ int restrict_guest(const struct config *cfg, struct err *e)
     if (r == 0)
         r = drop_capabilities(keep, e);
     if (r == 0 && cfg->no_new_privs && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-        r = err_sys(e, errno, "cannot give up new privileges");
+        r = err_sys(e, errno, "cannot set no_new_privs");
     return r;
 }

@@ -155,7 +155,7 @@ static int build_tar(int fd, const char *name, const struct image_ctx *ctx, stru
         return r;
     struct stat now;
     if (fstat(fd, &now) < 0 || now.st_size != st->st_size || ctime_ns(&now) != ctime_ns(st))
-        return err_set(e, EAGAIN, "'%s' changed while it was read", name);
+        return err_set(e, EAGAIN, "'%s' changed while it was being read", name);
     digest_hex(&made.blob, hex);
     r = cache_build_publish(b, hex, e);
     /* Without the note, the file is read again next time: slower, but not wrong. */

@@ -339,7 +339,7 @@ int http_response(const char *p, size_t n, bool bodiless, struct http_head *h, c
         return r;
     bool none = h->status < 200 || h->status == 204;
     if (none && x.codings)
-        return fail(why, "has a body where there can be none");
+        return fail(why, "has a body where none is allowed");
     if (none || h->status == 304 || bodiless)
         h->framing = HTTP_EMPTY;
     else if (h->framing == HTTP_EMPTY)

@@ -51,7 +51,8 @@ static int add_network(struct engine_params *ep, struct monitor *m,
     unsigned most = net_max_connections(n, other_files(m));
     if (most < n->max_connections)
         exec_log_printf(&m->system_log,
-                        "the host's limit on open files leaves %u connections at once, not %u",
+                        "the host's limit on open files allows only %u concurrent connections, "
+                        "not %u",
                         most, n->max_connections);
     m->net.ceiling = &m->ceiling;
     int r = net_control_setup(&m->net, n, &m->p->host, &m->p->ports, most, &m->loop, m->run_fd,

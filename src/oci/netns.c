@@ -269,7 +269,7 @@ static int open_tap(struct err *e)
     if (ioctl(fd, TUNSETIFF, &r) < 0) {
         if (errno != EBUSY)
             return err_sys(e, errno, "cannot create a network device for the guest");
-        (void)err_set(e, EBUSY, "the container's network namespace has another guest already");
+        (void)err_set(e, EBUSY, "the container's network namespace already has another guest");
         err_hint(e, "containers that share a network need one guest: a pod can have one container");
         return -EBUSY;
     }

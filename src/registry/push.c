@@ -302,7 +302,7 @@ static int check_answer(const struct push *p, const struct oci_document *d,
     if (resp->status != 201 && resp->status != 200)
         return registry_explain_push(p->registry, p->ep, resp, "the manifest", e);
     if (digest_parse(resp->docker_digest, &is, NULL) == 0 && !digest_equal(&is, &d->digest))
-        return err_set(e, EBADMSG, "%s stored another manifest than it was sent: %.80s",
+        return err_set(e, EBADMSG, "%s stored a different manifest from the one sent: %.80s",
                        p->ep->host, resp->docker_digest);
     return 0;
 }

@@ -302,7 +302,7 @@ static int stream(struct s3_client *c, struct s3_call *q, struct http_response *
         if (n <= 0)
             return (int)n;
         if ((uint64_t)n > q->max - q->from)
-            return err_set(e, EFBIG, "the server sends more than it said");
+            return err_set(e, EFBIG, "the server sends more than it announced");
         int r = q->fn(q->ctx, chunk, (size_t)n, e);
         q->ours = r < 0;
         if (r < 0)

@@ -53,9 +53,7 @@ int s3_get_range(struct s3_client *c, const char *key, const char *etag, uint64_
     q.to = q.max = from + n;
     q.object.size = -1;
     int r = get(c, &q, etag, &(struct s3_object){0}, e);
-    return r < 0 || q.from == q.to
-               ? r
-               : err_set(e, EPROTO, "'%s' is shorter than the server said", key);
+    return r < 0 || q.from == q.to ? r : err_set(e, EPROTO, "'%s' is shorter than announced", key);
 }
 
 static int to_buffer(void *ctx, const void *p, size_t n, struct err *e)

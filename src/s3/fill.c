@@ -54,7 +54,7 @@ int s3_content_get(struct s3_work *w, const struct s3_entry *of, int fd,
     if (r < 0)
         return r;
     if (ret->size != of->size)
-        return err_set(e, EPROTO, "'%s' has another size than the server said", of->path);
+        return err_set(e, EPROTO, "'%s' does not have the announced size", of->path);
     if (of->sha[0] && !of->guessed && strcmp(of->sha, ret->sha) != 0)
         return err_set(e, EBADMSG, "'%s' in the bucket does not match the manifest", of->path);
     s3_cache_put(w, ret);

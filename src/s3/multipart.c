@@ -38,7 +38,7 @@ static int count(struct sending *x, struct part *a, struct err *e)
     x->size += a->n;
     x->end = a->n < S3_PART;
     if (x->size > S3_FILE_MAX)
-        return err_set(e, EFBIG, "'%s' grows while it is sent", x->path);
+        return err_set(e, EFBIG, "'%s' grew while it was being uploaded", x->path);
     hasher_update(&x->h, a->p, a->n);
     a->number = ++x->parts;
     return 0;

@@ -292,7 +292,8 @@ static int compare(struct s3_work *w, struct job *j, struct err *e)
     if (r == 0 && w->remote.bytes > w->config->max) {
         r = err_set(e, EFBIG, "the bucket holds more than the workspace's limit of %llu MiB",
                     (unsigned long long)(w->config->max >> 20));
-        err_hint(e, "msb workspace sync --max raises it once, workspace create --max for good");
+        err_hint(
+            e, "raise it once with msb workspace sync --max, for good with workspace create --max");
     }
     if (r == 0)
         r = has_come(w, &how, &lost, e);

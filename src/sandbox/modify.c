@@ -18,8 +18,7 @@ int spec_check_change(const struct sandbox_spec *old, struct sandbox_spec *chang
     if (old->root_disk == changed->root_disk && old->root_disk_bytes == changed->root_disk_bytes)
         return spec_validate(changed, e);
     if (old->root_disk == ROOT_DISK_FILE)
-        return err_set(e, EINVAL,
-                       "cannot grow the root disk of sandbox '%s': it is a file of yours",
+        return err_set(e, EINVAL, "cannot grow the root disk of sandbox '%s': it is your own file",
                        old->name);
     if (old->root_disk == ROOT_DISK_TMPFS) /* it is made again at each start */
         return spec_validate(changed, e);

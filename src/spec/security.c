@@ -189,7 +189,7 @@ int spec_add_sysctl(struct spec_security *s, const char *arg, struct err *e)
                        "net.core.somaxconn=1024");
     if (!is_settable(arg, n))
         return err_hinted(
-            e, err_set(e, EINVAL, "the setting '%.*s' cannot be set from outside", (int)n, arg),
+            e, err_set(e, EINVAL, "the setting '%.*s' cannot be set with --sysctl", (int)n, arg),
             "allowed are net.*, fs.mqueue.*, fs.inotify.*, kernel.msg*, kernel.sem, "
             "kernel.shm*, vm.max_map_count and a few more; root can set others inside");
     if (s->sysctls.n >= SPEC_SYSCTLS_MAX)

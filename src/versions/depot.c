@@ -243,9 +243,9 @@ int depot_sweep(struct depot *d, char *const *used, size_t n, struct err *e)
     const struct dirent *entry;
     int r = 0;
     if (!dirs)
-        return err_sys(e, errno, "cannot remove what no version has");
+        return err_sys(e, errno, "cannot remove unreferenced contents");
     while (r == 0 && (entry = readdir(dirs)))
         if (strlen(entry->d_name) == 2 && entry->d_name[0] != '.')
             r = sweep_dir(d->objects, entry->d_name, used, n);
-    return r < 0 ? err_sys(e, -r, "cannot remove what no version has") : 0;
+    return r < 0 ? err_sys(e, -r, "cannot remove unreferenced contents") : 0;
 }

@@ -188,7 +188,7 @@ static int check_room(const struct depot *d, size_t n, uint64_t max, struct err 
     (void)snprintf(path, sizeof(path), "/proc/self/fd/%d/.", d->dir);
     int r = 0;
     if (n >= VERSIONS_MAX)
-        r = err_set(e, E2BIG, "the workspace has %d versions already", VERSIONS_MAX);
+        r = err_set(e, E2BIG, "the workspace already has %d versions", VERSIONS_MAX);
     else if (tree_used(path) > max)
         r = err_set(e, EFBIG, "the versions of the workspace take more than %llu MiB",
                     (unsigned long long)(max >> 20));

@@ -196,7 +196,7 @@ def test_a_root_disk_of_the_host(msb, image):
         assert p.returncode == 1 and b"is in use by sandbox 'a'" in p.stderr
     msb.ok("stop", "-q", "a")
     p = msb("modify", "a", "--root-disk", "8G")
-    assert p.returncode == 1 and b"a file of yours" in p.stderr
+    assert p.returncode == 1 and b"your own file" in p.stderr
     msb.ok("rm", "-q", "a")
     fsck = shutil.which("e2fsck", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
     subprocess.run([fsck, "-fn", image], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

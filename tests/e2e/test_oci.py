@@ -739,7 +739,7 @@ def test_network_of_a_namespace(rt, pod):
     rt.create("first", sh("sleep 1000"), linux={"namespaces": pod.spec}, annotations={kind: "sandbox"})
     assert "10.99.7.2" in rt.run(sh("ip -o addr"), linux={"namespaces": pod.spec}, annotations={
         kind: "container", "io.kubernetes.cri.sandbox-id": "first"})
-    assert "has another guest already" in rt.refused(sh("true"), linux={"namespaces": pod.spec})
+    assert "already has another guest" in rt.refused(sh("true"), linux={"namespaces": pod.spec})
     wait_for(lambda: ping(pod.world, "10.99.7.2"))
     assert not ping(pod.inside, "10.99.7.1")
     rt("delete", "--force", "first")
@@ -875,7 +875,7 @@ def update_by_options(rt, path):
     assert find("cpu.cfs_quota_us", "cpu.max")[0] in ("-1", "max")
     assert find("memory.limit_in_bytes", "memory.max")[0] in ("max", "9223372036854771712")
     for words, message in ((["--memory", "much"], "invalid value 'much' for '--memory <SIZE>'"), ([], "update needs --resources"),
-                           (["--cpu-share", "0"], "expected a number above 0"), (["--cpu-period", "1000"], "without --cpu-quota"),
+                           (["--cpu-share", "0"], "expected a positive number"), (["--cpu-period", "1000"], "without --cpu-quota"),
                            (["--pids-limit", "5"], "only for containers in a pod")):
         assert message in rt("update", *words, "grp", check=1).err
 

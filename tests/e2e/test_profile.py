@@ -201,7 +201,7 @@ def test_read_only_root(module_msb, tmp_path):
 @pytest.mark.parametrize("args, says", [
     (["--cap-add", "FLY"], "unknown capability 'FLY'"),
     (["--security-opt", "seccomp=profile.json"], "--cap-drop"),
-    (["--sysctl", "kernel.core_pattern=|/x"], "cannot be set from outside"),
+    (["--sysctl", "kernel.core_pattern=|/x"], "cannot be set with --sysctl"),
     (["--sysctl", "net..x=1"], "KEY=VALUE"),
     (["--sysctl", "net.ipv4=../../x"], "KEY=VALUE|cannot set"),
     (["--pids-limit", "many"], "number of processes"),

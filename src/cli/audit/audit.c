@@ -332,10 +332,10 @@ static const struct opt audit_opts[] = {
         "Values of environment variables and secrets are never recorded; arguments, and "    \
         "names of secrets, are. Records of kind net come from the logs of the sandboxes; "   \
         "when a sandbox is removed, its last 500 are copied. $MSB_AUDIT is off, denied "     \
-        "(the default) or all: all records allowed network traffic, and files that "         \
-        "programs read through the SDK, too.\n\nWith --stats the runs that have ended are "  \
-        "summed up: time, CPU time, and bytes of the network and of disks. A sandbox with "  \
-        "several labels counts in each.\n\n" TIME_DETAILS
+        "(the default) or all, which also records allowed network traffic and the files "    \
+        "that programs read through the SDK.\n\nWith --stats the runs that have ended are "  \
+        "summed up: time, CPU time, network and disk bytes. A sandbox with several labels "  \
+        "counts in each.\n\n" TIME_DETAILS
 
 static const struct cmd cmd_audit_show = {
     .name = "show",

@@ -466,9 +466,9 @@ const struct cmd cmd_doctor = {
     .opts = OPTIONS(FORMAT_OPTION,
                     {"fix", 0, NULL, "Change host settings that cause problems (as root)"},
                     {"yes", 'y', NULL, "Do not ask for confirmation"}),
-    .details = "The report goes to standard error. Its last line is about a sandbox that "
-               "was started as a test, with a host directory and a network. The exit code is 1 if "
-               "a required check fails.",
+    .details = "The report goes to standard error. Its last line reports on a test "
+               "sandbox with a host directory and a network. The exit code is 1 if a required "
+               "check fails.",
     .examples = "  msb doctor\n"
                 "  msb doctor --format json",
     .run = doctor_run,

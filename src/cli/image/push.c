@@ -51,12 +51,13 @@ const struct cmd cmd_push = {
     .pos = ONE("REFERENCE",
                "Stored image, by the name it will have in the registry: ghcr.io/team/app:1.0"),
     .details =
-        "The name determines the registry; 'msb tag' gives an image a name in another one. Layers "
-        "that the registry has are not uploaded, and those that it has in another repository are "
-        "mounted from there if it allows that. Other layers are regenerated from msb's own format "
-        "and compressed: unless they were made by 'msb commit', their digests, and the image's, "
-        "differ from those they were pulled with. Their content is the same. Prints the image's "
-        "digest in the registry. Credentials are those of 'msb pull'; mirrors are not used.",
+        "The name determines the registry; 'msb tag' gives an image a name in another registry. "
+        "Layers that the registry has are not uploaded, and those that it has in another "
+        "repository are mounted from there if it allows that. Other layers are regenerated from "
+        "msb's own format and compressed: unless they were made by 'msb commit', their digests, "
+        "and the image's, differ from those they were pulled with. Their content is the same. "
+        "Prints the image's digest in the registry. Credentials are those of 'msb pull'; mirrors "
+        "are not used.",
     .examples = "  msb push ghcr.io/team/app:1.0\n"
                 "  msb tag app:1.0 localhost:5000/app:1.0 && msb push localhost:5000/app:1.0",
     .run = push_run,

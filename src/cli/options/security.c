@@ -12,10 +12,9 @@
 
 static const struct opt security_opts[] = {
     {"security", 0, "PROFILE",
-     "What root may do to the guest's own kernel: anything (default); no CAP_SYS_ADMIN, no "
-     "CAP_SYS_PTRACE and no new privileges (restricted); little: three capabilities, 256 "
-     "processes, scratch "
-     "directories in memory (docker)",
+     "What root may do to the guest's own kernel: anything (default); restricted: no "
+     "CAP_SYS_ADMIN, no CAP_SYS_PTRACE, no new privileges; docker: three capabilities, 256 "
+     "processes, scratch directories in memory",
      .choices = SECURITY_PROFILES},
     {"cap-drop", 0, "CAPABILITY", "Deny root a capability, or ALL", OPT_REPEAT},
     {"cap-add", 0, "CAPABILITY", "Let root keep a capability, or ALL; applied after --cap-drop",

@@ -28,7 +28,7 @@ static const struct opt session_opts[] = {
     {"tty", 't', NULL, "Allocate a terminal; the default if stdin is one", .conflicts = "no-tty"},
     {"no-tty", 0, NULL, "Allocate no terminal, and do not read stdin if it is one"},
     {"timeout", 0, "TIME", "Kill the command after this long; exit code 124", OPT_COMMON},
-    {"interactive", 'i', NULL, "Accepted: stdin is always passed on", OPT_HIDDEN},
+    {"interactive", 'i', NULL, "No effect: stdin is always passed on", OPT_HIDDEN},
     DETACH_KEYS_OPTION,
     {0},
 };

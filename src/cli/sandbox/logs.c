@@ -90,7 +90,8 @@ static int logs_run(const struct args *a)
 static const struct opt display_opts[] = {
     {"color", 0, "WHEN", "When to use colors (default: auto)", .choices = "auto|always|never"},
     {"no-color", 0, NULL, "Same as --color never", .conflicts = "color"},
-    {"escape", 0, NULL, "Show control characters even in a pipe, such as to less -R or tail"},
+    {"escape", 0, NULL,
+     "Make control characters visible even in a pipe, such as to less -R or tail"},
     {"show-id", 0, NULL, "Prefix each line with its session number"},
     {"color-sessions", 0, NULL, "Give the lines of each session their own color"},
     {0},

@@ -137,7 +137,7 @@ const struct cmd cmd_oci_spec = {
     .name = "spec",
     .summary = "Write a config.json to start from",
     .opts = OPTIONS({"bundle", 'b', "DIR", "Where to write it (default: the current directory)"},
-                    {"rootless", 0, NULL, "Accepted: the file is the same"}),
+                    {"rootless", 0, NULL, "No effect: the file is the same"}),
     .examples = "  msb oci spec --bundle /tmp/bundle",
     .run = spec_run,
 };
@@ -147,8 +147,8 @@ const struct cmd cmd_oci_spec = {
 static const struct opt rare_opts[] = {
     {"log-format", 0, "FORMAT", "Format of that file (default: text)", .choices = "text|json"},
     {"systemd-cgroup", 0, NULL, "cgroupsPath is slice:prefix:name, as systemd writes it"},
-    {"rootless", 0, "BOOL", "Accepted and ignored: msb detects its privileges", OPT_OPTIONAL},
-    {"criu", 0, "PATH", "Accepted, and not used", OPT_HIDDEN},
+    {"rootless", 0, "BOOL", "No effect: msb detects its privileges", OPT_OPTIONAL},
+    {"criu", 0, "PATH", "No effect: there are no checkpoints", OPT_HIDDEN},
     {"version", 'v', NULL, "Print the versions of the runtime and of the specification"},
     {0},
 };

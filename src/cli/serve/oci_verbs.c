@@ -66,8 +66,8 @@ static int create_run(const struct args *a, struct oci_runtime *rt, struct err *
     {"bundle", 'b', "DIR", "Bundle with config.json (default: the current directory)"},            \
         {"pid-file", 0, "FILE", "Write the PID of the container's process to it"},                 \
         {"console-socket", 0, "PATH", "Send the container's terminal over this socket"},           \
-        {"no-pivot", 0, NULL, "Accepted: a guest has its own root", OPT_HIDDEN},                   \
-        {"no-new-keyring", 0, NULL, "Accepted: a guest has its own keyrings", OPT_HIDDEN},         \
+        {"no-pivot", 0, NULL, "No effect: a guest has its own root", OPT_HIDDEN},                  \
+        {"no-new-keyring", 0, NULL, "No effect: a guest has its own keyrings", OPT_HIDDEN},        \
     {                                                                                              \
         "preserve-fds", 0, "N", "Must be 0: descriptors cannot be passed into a guest", OPT_HIDDEN \
     }
@@ -477,8 +477,8 @@ static int events_run(const struct args *a, struct oci_runtime *rt, struct err *
 
 VERB(cmd_oci_events, "events", "Print what a container uses on this host, as JSON",
      "  msb oci events --stats c1",
-     OPTIONS({"stats", 0, NULL, "Print once, and end"},
-             {"interval", 0, "DURATION", "Time between two lines (default: 5s)"}),
+     OPTIONS({"stats", 0, NULL, "Print once and exit"},
+             {"interval", 0, "DURATION", "Interval between lines (default: 5s)"}),
      events_run, .check = events_check);
 
 /* The options of runc that have an effect here, with their places in linux.resources. */
@@ -512,7 +512,7 @@ static json_t *resources_from_options(const struct args *a, struct err *e)
             ((update_flags[i].kind == OF_BYTES ? parse_size(text, 1, &v) : parse_u64(text, &v)) <
                  0 ||
              v == 0 || v > INT64_MAX))
-            (void)args_bad_value(a, name, text, "expected a number above 0", e);
+            (void)args_bad_value(a, name, text, "expected a positive number", e);
         else if (json_object_set_new(json_object_get(j, update_flags[i].in), update_flags[i].key,
                                      update_flags[i].kind == OF_TEXT
                                          ? json_string(text)
@@ -557,7 +557,8 @@ static const struct opt update_opts[] = {
     {"cpu-share", 0, "N", "CPU weight relative to others, usually 1024"},
     {"cpuset-cpus", 0, "LIST", "CPUs of the host to run on"},
     {"cpuset-mems", 0, "LIST", "Memory nodes of the host to use"},
-    {"memory", 0, "SIZE", "Limit of its cgroup (-1: none), not the guest's size", OPT_HYPHEN},
+    {"memory", 0, "SIZE", "Memory limit of its cgroup (-1: none); the guest's size stays",
+     OPT_HYPHEN},
     {"memory-reservation", 0, "SIZE", "Memory it keeps when memory is scarce"},
     {"pids-limit", 0, "N", "Processes of a container in a pod (-1: no limit)", OPT_HYPHEN},
     {0},

@@ -160,7 +160,7 @@ static const struct cmd cmd_system_prune = {
     .summary = "Remove stopped sandboxes and what only they used",
     .opts =
         OPTIONS({"volumes", 0, NULL, "Also remove volumes that no sandbox mounts, with their data"},
-                {"all", 'a', NULL, "Accepted: images with a name are always included", OPT_HIDDEN},
+                {"all", 'a', NULL, "No effect: images with a name are always included", OPT_HIDDEN},
                 YES_OPTION, FORCE_YES_OPTION, QUIET_OPTION, FORMAT_OPTION),
     .details = "Running sandboxes, and the images and volumes that they use, are kept. So are "
                "workspaces and, without --volumes, all volumes.",

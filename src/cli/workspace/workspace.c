@@ -259,8 +259,9 @@ static const struct cmd cmd_workspace_sync = {
         "A running sandbox is copied as it is now. A stopped one is started for the copy, without "
         "running any command. Stopping, starting and removing a sandbox sync, too: use this for a "
         "sandbox that ended by itself, or to see results early.\n\n"
-        "A workspace in a bucket is brought up to date in both directions. Files that changed on "
-        "both sides are kept twice: the bucket's keeps the name, the local one is renamed.",
+        "A workspace in a bucket is brought up to date in both directions. If a file changed on "
+        "both sides, both versions are kept: the bucket's keeps the name, the local one is "
+        "renamed.",
     .examples = "  msb workspace sync task-7\n"
                 "  msb workspace sync --max 4G task-7",
     .each =

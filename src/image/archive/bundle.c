@@ -160,7 +160,7 @@ static ssize_t part_read(struct stream *s, void *buf, size_t n, struct err *e)
     if (k < 0)
         return err_sys(e, errno, "cannot read the archive");
     if (k == 0 && n)
-        return err_set(e, EIO, "the archive became shorter while it was read");
+        return err_set(e, EIO, "the archive shrank while it was being read");
     ps->p.offset += (uint64_t)k;
     ps->p.size -= (uint64_t)k;
     return k;

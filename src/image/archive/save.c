@@ -219,7 +219,7 @@ static int put_layers(struct save *s, const char *before, const char *after, str
         if (r == 0)
             r = write_layer(s, &l->was, &s->out, e);
         if (r == 0 && s->out.bytes - from != l->size)
-            r = err_set(e, EIO, "a layer changed while it was saved");
+            r = err_set(e, EIO, "a layer changed while it was being saved");
         if (r == 0)
             r = output(tar_put_padding(&s->out, l->size), e);
         if (r < 0)

@@ -85,7 +85,7 @@ static int fill(struct tar_reader *r)
         if (k < 0)
             return err_sys(r->e, errno, "cannot read the archive");
         if (k == 0 && r->o.file && r->pos < r->length)
-            return err_set(r->e, EIO, "the archive became shorter while it was read");
+            return err_set(r->e, EIO, "the archive shrank while it was being read");
         if (k == 0)
             return 0;
         r->at = 0;
