@@ -118,8 +118,8 @@ static int finish_issuing(struct err *e)
     if (packet_receive(self.issuing.fd, &in, sizeof(in)) != (ssize_t)sizeof(in))
         return err_set(e, ECHILD, "the process that issues certificates died");
     if (in.e.code) {
-        *e = in.e;
-        return -e->code;
+        err_copy(e, &in.e);
+        return -in.e.code;
     }
     c->issuer_key = in.key;
     c->issuer_key_len = in.key_len;
@@ -310,7 +310,7 @@ static int read_bundle(struct err *e)
     struct err why = {0};
     int r = host_cas_read(&self.bundle, &why);
     if (r < 0 && (r != -ENOENT || self.conns.config->n_roots == 0)) {
-        *e = why;
+        err_copy(e, &why);
         return r;
     }
     if (r < 0)

@@ -64,7 +64,7 @@ static int find_value(const struct store *s, const char *name, struct strlist *r
         return asprintf(&kv, "%s=%s", name, value) < 0 || strlist_take(ret, kv) < 0 ? err_oom(e)
                                                                                     : 0;
     if (r != -ENOENT) {
-        *e = why;
+        err_copy(e, &why);
         return r;
     }
     r = err_set(e, ENOENT, "there is no secret '%s', and no environment variable of that name",
@@ -230,8 +230,8 @@ static int put_issuer(struct config_writer *w, struct err *e)
     if (k != (ssize_t)sizeof(*got))
         return err_set(e, ECHILD, "the process that issues certificates died");
     if (got->e.code) {
-        *e = got->e;
-        return -e->code;
+        err_copy(e, &got->e);
+        return -got->e.code;
     }
     config_issuer(w, got->key, got->key_len, got->cert, got->cert_len);
     explicit_bzero(got->key, sizeof(got->key));
@@ -348,8 +348,7 @@ int teller_wait(struct teller *t, struct err *e)
     teller_end(t);
     if (k != (ssize_t)sizeof(got))
         return err_set(e, ECHILD, "the process that looks up secrets died");
-    if (e)
-        *e = got;
+    err_copy(e, &got);
     return -got.code;
 }
 

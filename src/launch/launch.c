@@ -726,7 +726,7 @@ int launch_begin(struct launch *l, const struct store *s, int dirfd,
     r = launch_in(jail == JAIL_REDUCED, l, s, dirfd, spec, opt, &refused, &first);
     if (!refused || jail != JAIL_AUTO) {
         if (r < 0)
-            *e = first;
+            err_copy(e, &first);
         return r;
     }
     close_fd(&l->report_fd);
@@ -753,7 +753,7 @@ int launch_wait(struct launch *l, struct err *e)
     }
     int other = intercept_ready(&l->intercept, &why);
     if (other < 0) { /* without it, the monitor also ends, but knows less */
-        *e = why;
+        err_copy(e, &why);
         r = other;
     }
     intercept_free(&l->intercept);

@@ -284,8 +284,8 @@ int rulebook_load_for(const struct store *s, enum hold why, const char *name, st
                                               .asked = "anything",
                                               .allowed = "nothing before it can be read",
                                               .origin = why_not.msg});
-    if (r < 0 && e)
-        *e = why_not;
+    if (r < 0)
+        err_copy(e, &why_not);
     if (r == 0 && *ret) {
         rulebook_free(rulebook_seen);
         (*ret)->shared++;

@@ -416,7 +416,6 @@ int rulebook_load(const struct store *s, struct rulebook **ret, struct err *e)
         why.code = ERR_POLICY;
         r = err_wrap(&why, -ERR_POLICY, "policy");
     }
-    if (e)
-        *e = why;
+    err_copy(e, &why);
     return r;
 }

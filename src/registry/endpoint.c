@@ -180,8 +180,8 @@ static int call_once(struct endpoint *ep, const struct endpoint_call *call,
         }
         if (r < 0 && url && !call->url && fall_back(ep, r))
             continue;
-        if (r < 0 && e)
-            *e = first;
+        if (r < 0)
+            err_copy(e, &first);
         return r;
     }
 }

@@ -279,8 +279,8 @@ static int get_layers(struct pull *p, struct err *e)
     for (size_t i = 0; i < workers; i++)
         (void)pthread_join(threads[i], NULL);
     pull_tick(p);
-    if (p->code < 0 && e)
-        *e = p->e;
+    if (p->code < 0)
+        err_copy(e, &p->e);
     if (p->code == 0 && atomic_load(&p->stop))
         return err_set(e, EINTR, "interrupted");
     return p->code;

@@ -307,8 +307,8 @@ static int list_at_once(struct listing *l, const char *after, s3_list_fn fn, voi
             (void)list_range(&v[i]);
         if (v[i].r < 0 && (r == 0 || v[i].r == -EDOM)) {
             r = v[i].r == -EDOM ? -EDOM : v[i].r == -ENOMEM ? err_oom(e) : v[i].r;
-            if (r != -EDOM && r != -ENOMEM && e)
-                *e = v[i].e;
+            if (r != -EDOM && r != -ENOMEM)
+                err_copy(e, &v[i].e);
         }
     }
     for (size_t i = 0; i < n; i++) {

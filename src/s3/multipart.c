@@ -152,8 +152,8 @@ int s3_put_parts(struct s3_work *w, const char *key, const struct s3_put *how, i
     (void)count(x, &a, NULL); /* one is never too large */
     deliver_all(x, &a, got->size);
     r = x->failed;
-    if (r < 0 && e)
-        *e = x->error;
+    if (r < 0)
+        err_copy(e, &x->error);
     if (r == 0)
         r = finish(x, how, got, e);
     s3_resume_end(w, x->path, &x->up, &x->resume, r);

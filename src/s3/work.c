@@ -96,7 +96,7 @@ int s3_work_each(struct s3_work *w, s3_step_fn fn, struct err *e)
     for (size_t i = 0; i < n; i++)
         (void)pthread_join(thread[i], NULL);
     w->error = NULL;
-    if (w->failed < 0 && e)
-        *e = first;
+    if (w->failed < 0)
+        err_copy(e, &first);
     return w->failed;
 }

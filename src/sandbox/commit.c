@@ -75,7 +75,7 @@ int sandbox_commit(const struct store *s, struct image_store *images, struct com
     }
     int closed = sandbox_files_close(s, c->name, warn, &f, &late);
     if (r == 0 && closed < 0) {
-        *e = late;
+        err_copy(e, &late);
         r = closed;
     }
     return r;

@@ -135,7 +135,7 @@ int opener_wait(struct opener *o, warn_fn warn_caller, struct err *e)
         if (w.kind != WORD_RESULT)
             continue;
         if (w.r < 0)
-            *e = w.e;
+            err_copy(e, &w.e);
         return w.r;
     }
     return 0;

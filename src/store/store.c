@@ -189,8 +189,8 @@ int store_open(struct store *s, struct err *e)
             return no_home(s, -r, "create", e);
         fd = open_home(s->home, &why);
     }
-    if (fd < 0 && why.code && e)
-        *e = why;
+    if (fd < 0 && why.code)
+        err_copy(e, &why);
     if (fd < 0)
         return why.code ? fd : no_home(s, -fd, "open", e);
     s->home_fd = fd;

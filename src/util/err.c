@@ -98,3 +98,9 @@ void err_clear(struct err *e)
         e->hints = 0;
     }
 }
+
+void err_copy(struct err *e, const struct err *from)
+{
+    if (e)
+        *e = *from;
+}

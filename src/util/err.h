@@ -35,6 +35,8 @@ void err_hint(struct err *e, const char *fmt, ...) __attribute__((format(printf,
 /* The same, for `return err_hinted(e, err_set(e, EINVAL, "..."), "...")`: returns r. */
 int err_hinted(struct err *e, int r, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void err_clear(struct err *e);
+/* For a function that has several and reports one. */
+void err_copy(struct err *e, const struct err *from);
 
 /* Receives a line for the user about something that is not an error. */
 typedef void (*warn_fn)(const char *text);

@@ -133,6 +133,12 @@ static void test_errors_are_defused_and_cut(void **state)
         err_hint(&e, "%s", big);
     assert_int_equal(e.hints, ERR_HINTS_MAX);
     assert_int_equal(err_set(NULL, EIO, "nobody listens"), -EIO);
+    struct err copy = {0};
+    err_copy(&copy, &e);
+    assert_int_equal(copy.code, ENOENT);
+    assert_string_equal(copy.msg, e.msg);
+    assert_string_equal(copy.hint[ERR_HINTS_MAX - 1], e.hint[ERR_HINTS_MAX - 1]);
+    err_copy(NULL, &e);
     err_clear(&e);
     assert_int_equal(e.code, 0);
 }

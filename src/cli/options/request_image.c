@@ -235,8 +235,8 @@ int sandbox_request_resolve(struct sandbox_request *q, const struct args *a, con
     struct err assets_err = {0};
     bool have_assets = assets_dir(assets, sizeof(assets), &assets_err) == 0;
     if (!have_assets && strcmp(q->spec.image, IMAGE_BASE_REF) == 0) {
-        *e = assets_err;
-        return -e->code;
+        err_copy(e, &assets_err);
+        return -assets_err.code;
     }
     struct image_ctx ctx = {.cache_dir = cache, .assets_dir = have_assets ? assets : NULL};
     struct image img = IMAGE_INIT;

@@ -172,7 +172,7 @@ static int copy_between(const struct args *a, struct side *from, struct side *to
         record(&s, a, to, p, began, r, e);
     int first = release_side(&s, from, &late), second = release_side(&s, to, &late);
     if (r == 0 && (first < 0 || second < 0)) {
-        *e = late;
+        err_copy(e, &late);
         r = first < 0 ? first : second;
     }
     return r;

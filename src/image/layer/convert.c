@@ -125,8 +125,8 @@ static ssize_t next_bytes(void *ctx, const void **ret, struct err *e)
     bool have = r->filled != r->taken;
     (void)pthread_mutex_unlock(&r->lock);
     if (!have) {
-        if (r->e.code && e)
-            *e = r->e;
+        if (r->e.code)
+            err_copy(e, &r->e);
         return -r->e.code;
     }
     f->holding = true;

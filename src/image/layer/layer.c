@@ -224,8 +224,7 @@ static int job_run(struct job *j, int spool_dirfd, struct layer_made *ret, struc
     if (r < 0)
         return r;
     if (done < 0) {
-        if (e)
-            *e = said;
+        err_copy(e, &said);
         return done;
     }
     return check_digest("the tar inside", &ret->diff_id, j->want->diff_id, e);

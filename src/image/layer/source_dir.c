@@ -385,8 +385,7 @@ static int load_entry(struct walk_state *ws, int dirfd, const struct pending *p,
         return 0;
     if (!inner.code)
         return fail(ws, -r, p->path, d->name, e);
-    if (e)
-        *e = inner;
+    err_copy(e, &inner);
     (void)err_wrap(e, r, "'%.300s/%.300s/%.256s'", ws->s->name, p->path, d->name);
     return r;
 }

@@ -43,8 +43,7 @@ static int tar_fail(struct tar *tar, struct err *e)
 {
     const char *why = archive_error_string(tar->a);
     if (tar->io.code) {
-        if (e)
-            *e = tar->io;
+        err_copy(e, &tar->io);
         return -tar->io.code;
     }
     if (archive_errno(tar->a) == ENOMEM)

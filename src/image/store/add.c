@@ -344,7 +344,7 @@ static int remake_others(struct image_store *s, const struct digest *image,
         if (r == 0 && share_layers(own, &rec))
             r = remake_disk(s, &d, &rec, &why);
         if (is_shortage(r)) {
-            *e = why;
+            err_copy(e, &why);
             return r;
         }
     }
