@@ -295,8 +295,8 @@ static bool share_layers(const struct record *a, const struct record *b)
     return false;
 }
 
-/* It says nothing about the image. */
-static bool is_shortage(int code)
+/* An error that says nothing about the image itself: the next attempt may succeed. */
+static bool is_passing(int code)
 {
     return code == -ENOSPC || code == -EDQUOT || code == -ENOMEM || code == -EMFILE ||
            code == -ENFILE || code == -EINTR;
@@ -309,7 +309,7 @@ static int remake_disk(struct image_store *s, const struct digest *image, struct
     for (size_t i = 0; i < r->n_layers; i++)
         (void)image_store_has_layer(s, &r->layers[i].diff_id, &r->layers[i].erofs_size);
     int code = record_image(s, image, r, true, e);
-    if (code == 0 || is_shortage(code))
+    if (code == 0 || is_passing(code))
         return code;
     record_erofs_name(&r->disk, name);
     (void)unlinkat(s->disks_fd, name, 0); /* without it, the image counts as missing */
@@ -328,7 +328,7 @@ static int list_records(const struct image_store *s, struct strlist *names)
     return r;
 }
 
-/* The disks of all others that share a layer with it. Only a shortage is an error. */
+/* The disks of all others that share a layer with it. Only a passing error counts. */
 static int remake_others(struct image_store *s, const struct digest *image,
                          const struct record *own, const struct strlist *names, struct err *e)
 {
@@ -339,11 +339,11 @@ static int remake_others(struct image_store *s, const struct digest *image,
         if (!record_digest(names->v[i], &d) || digest_equal(&d, image))
             continue;
         int r = record_read(s->cache.images_fd, &d, &rec);
-        if (is_shortage(r))
-            return err_sys(e, -r, "cannot read the record of an image");
-        if (r == 0 && share_layers(own, &rec))
+        if (r < 0)
+            (void)err_sys(&why, -r, "cannot read the record of an image");
+        else if (share_layers(own, &rec))
             r = remake_disk(s, &d, &rec, &why);
-        if (is_shortage(r)) {
+        if (is_passing(r)) {
             err_copy(e, &why);
             return r;
         }
@@ -361,7 +361,7 @@ int image_store_remake_disks(struct image_store *s, const struct digest *image, 
     if (r < 0)
         return err_sys(e, -r, "cannot list the images");
     r = remake_disk(s, image, &own, e);
-    if (is_shortage(r))
+    if (is_passing(r))
         return r;
     int others = remake_others(s, image, &own, &names, e);
     return others < 0 ? others : r;
