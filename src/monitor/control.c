@@ -57,6 +57,12 @@ static void put_mount(struct proto_writer *w, const struct spec_mount *m, size_t
     proto_nest_end(w, mark);
 }
 
+static void put_strings(struct proto_writer *w, uint16_t tag, const struct strlist *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        proto_str(w, tag, l->v[i]);
+}
+
 static void put_rlimit(struct proto_writer *w, const struct spec_rlimit *l)
 {
     size_t mark = proto_nest(w, F_RLIMIT);
@@ -91,10 +97,8 @@ static void put_security(struct proto_writer *w, const struct spec_security *s)
         proto_u32(w, F_READ_ONLY, 1);
     if (s->pids)
         proto_u32(w, F_PIDS_MAX, s->pids);
-    for (size_t i = 0; i < s->groups.n; i++)
-        proto_str(w, F_GROUP, s->groups.v[i]);
-    for (size_t i = 0; i < s->sysctls.n; i++)
-        proto_str(w, F_SYSCTL, s->sysctls.v[i]);
+    put_strings(w, F_GROUP, &s->groups);
+    put_strings(w, F_SYSCTL, &s->sysctls);
 }
 
 /* The placeholder for each secret that is bound to hosts. */
@@ -116,10 +120,8 @@ static void put_init(struct proto_writer *w, const struct guest_init *i)
 {
     if (i->path)
         proto_str(w, F_INIT, i->path);
-    for (size_t k = 0; k < i->args.n; k++)
-        proto_str(w, F_INIT_ARG, i->args.v[k]);
-    for (size_t k = 0; k < i->env.n; k++)
-        proto_str(w, F_INIT_ENV, i->env.v[k]);
+    put_strings(w, F_INIT_ARG, &i->args);
+    put_strings(w, F_INIT_ENV, &i->env);
 }
 
 static int put_config(struct control *c)
@@ -140,8 +142,7 @@ static int put_config(struct control *c)
         proto_u32(&w, F_UPPER_VOLATILE, 1);
     if (c->host_cas)
         put_host_cas(&w, c->host_cas);
-    for (size_t i = 0; i < s->env.n; i++)
-        proto_str(&w, F_ENV, s->env.v[i]);
+    put_strings(&w, F_ENV, &s->env);
     put_placeholders(&w, &s->net.bound);
     if (s->workdir)
         proto_str(&w, F_CWD, s->workdir);
@@ -158,14 +159,10 @@ static int put_config(struct control *c)
         proto_str(&w, F_BODY, s->scripts[i].body);
         proto_nest_end(&w, mark);
     }
-    for (size_t i = 0; i < s->volumes.n; i++)
-        proto_str(&w, F_DIRECTORY, s->volumes.v[i]);
-    for (size_t i = 0; i < s->masked.n; i++)
-        proto_str(&w, F_MASK, s->masked.v[i]);
-    for (size_t i = 0; i < s->fixed.n; i++)
-        proto_str(&w, F_FIXED, s->fixed.v[i]);
-    for (size_t i = 0; i < s->write_paths.n; i++)
-        proto_str(&w, F_WRITE_PATH, s->write_paths.v[i]);
+    put_strings(&w, F_DIRECTORY, &s->volumes);
+    put_strings(&w, F_MASK, &s->masked);
+    put_strings(&w, F_FIXED, &s->fixed);
+    put_strings(&w, F_WRITE_PATH, &s->write_paths);
     put_security(&w, &s->security);
     if (s->thp != THP_MADVISE)
         proto_str(&w, F_THP, thp_name(s->thp));
