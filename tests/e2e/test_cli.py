@@ -252,7 +252,7 @@ def boxes(module_msb):
     """Two running, one stopped; made in the order zebra, ant, bee."""
     module_msb.create("zebra", "--label", "kind=big", "-m", "1G", "-e", "A=1", "-e", "B=x=y")
     module_msb.create("ant", "--label", "kind=small", "--cpus", "2", "-m", "128M")
-    module_msb.create("bee", "--label", "kind=small", "-m", "64M")
+    module_msb.create("bee", "--label", "kind=small", "-m", "64M", "--pids-limit", "4194304")
     module_msb.ok("stop", "-t", "0", "bee", "-q")
     return module_msb
 
@@ -336,6 +336,7 @@ def test_inspect_text(boxes):
     for line in (r"Name: +zebra", r"Status: +running", r"Created: +\d{4}-", r"Image: +msb/base", r"  Memory: +1024 MiB"):
         assert re.search(f"^{line}", out, re.M), line
     assert "\nEnvironment\n  A=1\n  B=x=y\n" in out and "\nLabels\n  kind=big\n" in out
+    assert re.search(r"^  Processes: +4194304$", boxes.ok("inspect", "bee"), re.M)
 
 
 def test_empty_lists(msb):

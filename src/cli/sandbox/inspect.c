@@ -59,25 +59,30 @@ static json_t *sandbox_item_json(const struct items *l, size_t i)
         "status", status_name(sb->state.status), "updated_at", json_time(updated));
 }
 
-static void number_line(struct buf *b, const char *label, double value)
+static void cpus_line(struct buf *b, const char *label, double cpus)
 {
-    (void)buf_printf(b, "%-16s%g\n", label, value);
+    (void)buf_printf(b, "%-16s%g\n", label, cpus);
+}
+
+static void count_line(struct buf *b, const char *label, uint64_t n)
+{
+    (void)buf_printf(b, "%-16s%llu\n", label, (unsigned long long)n);
 }
 
 static void resources(struct buf *b, const struct sandbox_spec *s, uint64_t oom_kills)
 {
     char text[64], size[32];
     (void)buf_printf(b, "\nResources\n");
-    number_line(b, "  CPUs:", s->cpus);
-    number_line(b, "  Max CPUs:", spec_max_cpus(s));
+    cpus_line(b, "  CPUs:", s->cpus);
+    cpus_line(b, "  Max CPUs:", spec_max_cpus(s));
     text_line(b, "  Placement:", cpu_placement_name(s->placement));
     text_line(b, "  Profile:", s->placement_profile);
     (void)snprintf(text, sizeof(text), "%llu MiB", (unsigned long long)s->memory_mib);
     text_line(b, "  Memory:", text);
     if (oom_kills)
-        number_line(b, "  OOM kills:", (double)oom_kills);
+        count_line(b, "  OOM kills:", oom_kills);
     (void)snprintf(text, sizeof(text), "%llu MiB", (unsigned long long)spec_max_memory_mib(s));
-    text_line(b, "  Max Memory:", text);
+    text_line(b, "  Max memory:", text);
     text_line(b, "  THP:", thp_name(s->thp));
     text_line(b, "  Engine:", engine_kind_name(s->engine));
     text_line(b, "  Jail:", jail_kind_name(s->jail));
@@ -100,7 +105,7 @@ static void security(struct buf *b, const struct spec_security *s)
     text_line(b, "  New rights:", s->no_new_privs ? "none (no-new-privileges)" : NULL);
     text_line(b, "  Root:", s->read_only ? "read-only" : NULL);
     if (s->pids)
-        number_line(b, "  Processes:", s->pids);
+        count_line(b, "  Processes:", s->pids);
     text_words(b, "  Groups:", s->groups.v);
     text_words(b, "  Settings:", s->sysctls.v);
 }
