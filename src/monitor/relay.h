@@ -10,7 +10,8 @@
  *      stream is reset and the agent kills the command, unless it is in the background
  *      (F_BACKGROUND, or detached before), where it then stays.
  *   2. Bytes from the guest are copied out of its memory once, and parsed in the copy.
- *   3. A client costs at most IN_MAX + OUT_MAX bytes (plus one EXEC message while it is read).
+ *   3. A client costs at most CLIENT_IN_MAX + CLIENT_OUT_MAX bytes (plus one EXEC message while it
+ *      is read).
  *   4. A session counts until its client has received all of its output, or has disconnected.
  *   5. A request that is refused with FAIL_STATE has not reached the agent: it may be repeated. The
  *      reason is in its text: the sandbox is going down, or its guest turned the stream away.
