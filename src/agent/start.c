@@ -178,25 +178,58 @@ const struct identity *session_identity(struct session *s, const struct exec_req
     return id;
 }
 
-static void start_command(struct session *s, struct exec_req *q)
+static int make_env(const struct session *s, const struct exec_req *q, const struct identity *id,
+                    struct env *ret)
 {
     const struct config *cfg = s->srv->cfg;
+    bool plain = config_shares_root(cfg);
+    const struct env_in in = {.home = id->home,
+                              .hostname = plain ? NULL : cfg->hostname,
+                              .plain = plain,
+                              .tty = q->tty,
+                              .term = q->term,
+                              .scripts = cfg->nscripts > 0,
+                              .base = &cfg->c,
+                              .extra = &q->c};
+    return env_build(ret, &in);
+}
+
+/* Starts the program, or what connects its port. Returns its PID. */
+static pid_t begin(const struct session *s, const struct exec_req *q, const struct identity *id,
+                   const struct env *env, struct stdio *io, enum proto_fail *kind, struct err *e)
+{
+    const struct config *cfg = s->srv->cfg;
+    if (q->port) {
+        pid_t pid = proxy_start(q->port, io->child);
+        return pid < 0 ? err_sys(e, -pid, "cannot connect to port %u", q->port) : pid;
+    }
+    give_away(io, id, s->srv->dev_null);
+    struct spawn_req sp = {.argv = q->argv,
+                           .envp = env->vars,
+                           .path = env->path,
+                           .cwd = session_working_dir(cfg, q),
+                           .id = id,
+                           .limits = {&cfg->c, &q->c},
+                           .fd = {io->child[0], io->child[1], io->child[2]},
+                           .umask = q->umask,
+                           .drop = cfg->caps & ~q->caps,
+                           .ambient = cfg->caps & q->caps & q->ambient,
+                           .no_new_privs = q->no_new_privs,
+                           .filter = q->filter,
+                           .filter_size = q->filter_size,
+                           .tty = q->tty};
+    return spawn(&sp, kind, e);
+}
+
+static void start_command(struct session *s, struct exec_req *q)
+{
     struct err e = {0};
     enum proto_fail kind = PROTO_FAIL_OTHER;
     const struct identity *id = session_identity(s, q);
     if (!id)
         return;
     struct env env;
-    bool plain = config_shares_root(cfg);
-    struct env_in in = {.home = id->home,
-                        .hostname = plain ? NULL : cfg->hostname,
-                        .plain = plain,
-                        .tty = q->tty,
-                        .term = q->term,
-                        .scripts = cfg->nscripts > 0,
-                        .base = &cfg->c,
-                        .extra = &q->c};
-    if (env_build(&env, &in) < 0) {
+    if (make_env(s, q, id, &env) < 0) {
         session_fail(s, PROTO_FAIL_OTHER, ENOMEM, "out of memory");
         return;
     }
@@ -204,32 +237,11 @@ static void start_command(struct session *s, struct exec_req *q)
     stdio_init(&io);
     oom_look(&s->srv->oom); /* earlier kills are not this command's */
     s->kills = s->srv->oom.kills;
-    int r = q->tty ? open_terminal(&io, q) : open_pipes(&io, q, s->srv->dev_null);
-    pid_t pid = r;
-    if (r < 0) {
-        (void)err_sys(&e, -r, q->tty ? "cannot open a terminal" : "cannot open a pipe");
-    } else if (q->port) {
-        pid = proxy_start(q->port, io.child);
-        if (pid < 0)
-            (void)err_sys(&e, -pid, "cannot connect to port %u", q->port);
-    } else {
-        give_away(&io, id, s->srv->dev_null);
-        struct spawn_req sp = {.argv = q->argv,
-                               .envp = env.vars,
-                               .path = env.path,
-                               .cwd = session_working_dir(cfg, q),
-                               .id = id,
-                               .limits = {&cfg->c, &q->c},
-                               .fd = {io.child[0], io.child[1], io.child[2]},
-                               .umask = q->umask,
-                               .drop = cfg->caps & ~q->caps,
-                               .ambient = cfg->caps & q->caps & q->ambient,
-                               .no_new_privs = q->no_new_privs,
-                               .filter = q->filter,
-                               .filter_size = q->filter_size,
-                               .tty = q->tty};
-        pid = spawn(&sp, &kind, &e);
-    }
+    pid_t pid = q->tty ? open_terminal(&io, q) : open_pipes(&io, q, s->srv->dev_null);
+    if (pid < 0)
+        (void)err_sys(&e, -pid, q->tty ? "cannot open a terminal" : "cannot open a pipe");
+    else
+        pid = begin(s, q, id, &env, &io, &kind, &e);
     close_child_ends(&io, s->srv->dev_null);
     env_free(&env);
     if (pid > 0)
