@@ -110,7 +110,7 @@ pid_t init_start(const struct config *cfg, struct err *e)
     char **argv = calloc(cfg->ninit_args + 2, sizeof(*argv));
     if (!argv || env_build(&env, &in) < 0) {
         free(argv);
-        return err_set(e, ENOMEM, "out of memory");
+        return err_oom(e);
     }
     argv[0] = (char *)(uintptr_t)path;
     for (size_t i = 0; i < cfg->ninit_args; i++)
