@@ -1,8 +1,5 @@
 #include "launch/launch.h"
 
-#include "jail/cgroup.h"
-#include "jail/jail.h"
-#include "jail/reduced.h"
 #include "launch/connector.h"
 #include "launch/disks.h"
 #include "launch/fetcher.h"
@@ -12,7 +9,7 @@
 #include "launch/placement.h"
 #include "launch/publish.h"
 #include "launch/share.h"
-#include "monitor/monitor.h"
+#include "launch/stage.h"
 #include "store/volume.h"
 #include "util/assets.h"
 #include "util/cleanup.h"
@@ -23,49 +20,20 @@
 #include "util/sock.h"
 #include "workspace/workspace.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-enum { CPUINFO_MAX = 16 * 1024, LISTEN_BACKLOG = 256 };
+enum { LISTEN_BACKLOG = 256 };
 
-/* Everything that crosses into the new processes. */
-struct cargo {
-    const struct store *store;
-    int dirfd; /* the sandbox's directory; not owned */
-    warn_fn warn;
-    struct monitor_params p;
-    struct jail_identity id;
-    struct cgroups group;
-    bool in_group;   /* of the caller's */
-    const int *gate; /* see struct launch_options */
-    bool refused;    /* the host refuses namespaces */
-    bool awaited;    /* helpers are ready, or have failed */
-    bool counting;   /* a share server reads a whole directory before serving it */
-    bool serving;    /* share servers are ready */
-    int run_fd;
-    int sync_fd; /* stage to launcher: its pid, once unshared, or -errno; launcher to stage: go */
-    char cpuinfo[CPUINFO_MAX];
-    char *host_cas;
-    pid_t connector_stage;
-    struct intercept intercept;
-    pid_t share_stage[SPEC_SHARES_MAX];
-};
-
-/* Calls fn for each descriptor that it owns: adding one takes one line here. They are -1 until they
- * are opened (launch_begin); the stage closes all others, the launcher closes these
- * (cargo_close). */
-static void cargo_each_fd(struct cargo *c, void (*fn)(int *fd, void *arg), void *arg)
+/* Adding a descriptor takes one line here. */
+void cargo_each_fd(struct cargo *c, void (*fn)(int *fd, void *arg), void *arg)
 {
     const struct {
         int *fd;
@@ -101,19 +69,6 @@ static void fd_init(int *fd, void *arg)
 static void fd_close(int *fd, void *arg)
 {
     close_fd(fd);
-}
-
-/* Descriptors to keep. */
-struct fd_list {
-    int fd[16 + (OCI_LAYERS_MAX + 1) + 2 * SPEC_SHARES_MAX + SPEC_PUBLISH_MAX];
-    size_t n;
-};
-
-static void fd_keep(int *fd, void *arg)
-{
-    struct fd_list *l = arg;
-    assert(l->n < ARRAY_LEN(l->fd));
-    l->fd[l->n++] = *fd;
 }
 
 static void cargo_close(struct cargo *c)
@@ -458,141 +413,7 @@ static int await_shares(struct cargo *c, struct err *e)
     return r;
 }
 
-/* --- in the new processes ------------------------------------------------------------------- */
-
-/* Closes every descriptor that is not listed; stdio becomes /dev/null. */
-static void keep_only(const int *keep, size_t n, int null_fd)
-{
-    for (int fd = 0; fd < 3; fd++)
-        (void)dup2(null_fd, fd);
-    (void)process_close_others(3, keep, n);
-}
-
-static void __attribute__((noreturn)) stage_fail(const struct cargo *c, const struct err *e)
-{
-    struct monitor_report rep = {.code = e->code};
-    (void)snprintf(rep.text, sizeof(rep.text), "%.511s", e->msg);
-    (void)snprintf(rep.hint, sizeof(rep.hint), "%.511s", e->hints ? e->hint[0] : "");
-    (void)send(c->p.report_fd, &rep, sizeof(rep), MSG_NOSIGNAL);
-    _exit(1);
-}
-
-static void __attribute__((noreturn)) stage_main(struct cargo *c)
-{
-    struct err e = {0};
-    struct fd_list keep = {0};
-    pid_t pid = getpid();
-    char go;
-    (void)setsid();
-    process_default_signals();
-    process_forget_caller("monitor", c->p.spec->name);
-    jail_yield_memory();
-    (void)umask(0077);
-    fd_keep(&c->p.device_fd, &keep); /* the engine's */
-    cargo_each_fd(c, fd_keep, &keep);
-    keep_only(keep.fd, keep.n, c->p.null_fd);
-    if (fchdir(c->run_fd) < 0) {
-        err_sys(&e, errno, "cannot enter the sandbox's directory");
-        stage_fail(c, &e);
-    }
-    int r = c->p.reduced ? 0 : jail_unshare(&e);
-    if (r < 0) {
-        (void)send(c->sync_fd, &r, sizeof(r), MSG_NOSIGNAL);
-        stage_fail(c, &e);
-    }
-    if (send(c->sync_fd, &pid, sizeof(pid), MSG_NOSIGNAL) != (ssize_t)sizeof(pid) ||
-        packet_receive(c->sync_fd, &go, 1) != 1)
-        _exit(1); /* the launcher is gone, or reports an error of its own */
-    r = c->p.reduced ? reduced_become(&c->id, &e) : jail_become(&c->id, &e);
-    /* The monitor's memory is a copy of the caller's, and a hostile guest process with the same
-     * user could trace it. Not earlier, since only the owner of /proc/PID may write its id maps. */
-    if (r == 0 && prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-        r = err_sys(&e, errno, "cannot hide the monitor's memory");
-    (void)close(c->sync_fd);
-    (void)close(c->run_fd);
-    pid_t monitor = r == 0 ? fork() : 1;
-    if (monitor == 0)
-        monitor_main(&c->p);
-    if (monitor < 0)
-        r = err_sys(&e, errno, "cannot start the monitor");
-    if (r < 0)
-        stage_fail(c, &e);
-    _exit(0);
-}
-
-/* Waits for all descendants of the stage, then removes the ephemeral sandbox, unless another
- * process has done so. */
-static void __attribute__((noreturn)) janitor_main(struct cargo *c)
-{
-    (void)setsid();
-    process_default_signals();
-    process_forget_caller("janitor", c->p.spec->name);
-    (void)signal(SIGHUP, SIG_IGN);
-    (void)prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-    pid_t stage = cgroup_fork(&c->group);
-    if (stage == 0)
-        stage_main(c);
-    const int keep[] = {c->store->home_fd, c->store->sandboxes_fd, c->store->locks_fd};
-    keep_only(keep, ARRAY_LEN(keep), c->p.null_fd);
-    (void)!chdir("/"); /* do not keep the caller's directory busy */
-    while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
-        ;
-    sandbox_sweep(c->store, c->p.spec->name);
-    _exit(0);
-}
-
 /* --- in the launcher ------------------------------------------------------------------------ */
-
-static void make_group(struct cargo *c)
-{
-    const struct sandbox_spec *s = c->p.spec;
-    /* Also if nothing is to be limited yet: the limit can be lowered while the guest runs. */
-    struct cgroup_limits l = {.cpus = s->cpus < c->p.n_cpus || s->max_cpus > 0 ? s->cpus : 0};
-    cgroup_limits_for(&l, s->memory_mib << 20);
-    cgroup_forget(c->dirfd); /* of an earlier run */
-    c->group = (struct cgroups){.fd = -1};
-    if (!c->in_group)
-        cgroup_make(&c->group, c->dirfd, s->name, &l);
-}
-
-/* Tells a user at a terminal, once per home and boot: memory and processes are also limited by
- * other means, and `msb doctor` always tells. */
-static void warn_of_no_group(const struct cargo *c, int error)
-{
-    static const char mark[] = ".no-cgroup";
-    AUTO_FREE char *boot = NULL, *last = NULL;
-    char text[256];
-    size_t n;
-    if (!c->warn || !isatty(STDERR_FILENO) ||
-        file_read_at(AT_FDCWD, "/proc/sys/kernel/random/boot_id", 64, &boot, &n) < 0)
-        return;
-    if (file_read_at(c->store->locks_fd, mark, 64, &last, NULL) == 0 && strcmp(last, boot) == 0)
-        return;
-    (void)snprintf(text, sizeof(text),
-                   "msb cannot make a cgroup for memory and processes here (%s): memory that this "
-                   "host's kernel uses for a sandbox is not limited; see 'msb doctor'",
-                   strerror(-error));
-    c->warn(text);
-    (void)file_replace_at(c->store->locks_fd, mark, boot, n, 0600, false);
-}
-
-static void enter_group(struct cargo *c, pid_t stage)
-{
-    const struct sandbox_spec *s = c->p.spec;
-    struct cgroups *g = &c->group;
-    cgroup_put(g, stage);
-    if (g->error[CGROUP_CPU] < 0 && c->warn) {
-        char text[160];
-        (void)snprintf(text, sizeof(text),
-                       "--cpus %g: cannot limit CPU time on this host (%s); the sandbox may use %s",
-                       s->cpus, strerror(-g->error[CGROUP_CPU]),
-                       c->p.n_cpus > 1 ? "all its CPUs" : "a whole CPU");
-        c->warn(text);
-    }
-    int error = g->error[CGROUP_MEMORY] < 0 ? g->error[CGROUP_MEMORY] : g->error[CGROUP_PIDS];
-    if (error < 0)
-        warn_of_no_group(c, error);
-}
 
 /* Forks the stage (or the janitor, which forks it), and sets up from outside what the stage
  * cannot. */
@@ -604,17 +425,10 @@ static int spawn(struct cargo *c, int *ret_report, struct err *e)
         r = packet_pair(&sync_here, &c->sync_fd, e);
     if (r < 0)
         return r;
-    make_group(c);
-    pid_t child = c->p.spec->ephemeral ? fork() : cgroup_fork(&c->group);
+    pid_t child = stage_fork(c);
     if (child < 0) {
-        int code = errno;
         cgroup_free(&c->group);
-        return err_sys(e, code, "cannot start a process");
-    }
-    if (child == 0) {
-        if (c->p.spec->ephemeral)
-            janitor_main(c);
-        stage_main(c);
+        return err_sys(e, -child, "cannot start a process");
     }
     close_fd(&c->sync_fd);
     close_fd(&c->p.report_fd);
@@ -622,7 +436,7 @@ static int spawn(struct cargo *c, int *ret_report, struct err *e)
     if (packet_receive(sync_here, &stage, sizeof(stage)) != (ssize_t)sizeof(stage)) {
         stage = 0; /* it failed, and has reported it */
     } else if (stage > 0) {
-        enter_group(c, stage);
+        stage_limit(c, stage);
         r = await_helpers(c, 0, e); /* they got ready at the same time as the stage */
         if (r == 0 && c->counting)  /* which may take longer than a guest waits for a reply */
             r = await_shares(c, e);
