@@ -32,6 +32,7 @@ struct ceiling {
 /* `limits` is made by policy_limits(), or a client claims so. A limit that is stricter than an
  * existing one replaces it. On failure, some may have been added. */
 int ceiling_add(struct ceiling *c, const json_t *limits, struct err *e);
+/* Only tests need it: a monitor has its limits until it exits. */
 void ceiling_free(struct ceiling *c);
 
 /* The lowest of all limits of that kind; UINT64_MAX: there is none. */

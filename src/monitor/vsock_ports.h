@@ -49,5 +49,5 @@ struct vsock_ports {
 int vsock_ports_init(struct vsock_ports *p, struct loop *l, struct virtio_dev *vsock,
                      const struct spec_vsocks *list, int connector, void (*lost)(void *ctx),
                      void *ctx);
-/* Ends all connections. */
+/* Ends all connections. Only tests need it: those of a monitor end when it exits. */
 void vsock_ports_end(struct vsock_ports *p);

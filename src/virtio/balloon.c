@@ -31,15 +31,10 @@ enum {
 struct balloon {
     struct virtio_dev dev;
     struct virtio_balloon_config config;
-    struct balloon_stats stats; /* written only by its thread, in whole words */
+    struct balloon_stats stats;
     struct virtq_chain chain;
     uint32_t pfn[PFNS_MAX];
 };
-
-static void count(uint64_t *to, uint64_t n)
-{
-    __atomic_store_n(to, *to + n, __ATOMIC_RELAXED);
-}
 
 /* Drops the whole pages of [p, p+len), which is inside guest memory. */
 static void drop(struct balloon *b, void *p, size_t len, uint64_t *counter)
@@ -49,9 +44,9 @@ static void drop(struct balloon *b, void *p, size_t len, uint64_t *counter)
     /* Shared memory is removed; a private mapping's changes to its file are dropped. */
     if (from < to && (madvise((void *)from, to - from, MADV_REMOVE) == 0 ||
                       madvise((void *)from, to - from, MADV_DONTNEED) == 0))
-        count(counter, to - from);
+        *counter += to - from;
     else
-        count(&b->stats.refused, 1);
+        b->stats.refused++;
 }
 
 static void report(struct balloon *b)
@@ -81,7 +76,7 @@ static void inflate(struct balloon *b)
         if (p)
             drop(b, p, pages << PFN_SHIFT, &b->stats.inflated);
         else
-            count(&b->stats.refused, 1);
+            b->stats.refused++;
         i += pages;
     }
 }
@@ -127,10 +122,7 @@ static void balloon_free(struct virtio_dev *d)
 
 void virtio_balloon_stats(const struct virtio_dev *d, struct balloon_stats *ret)
 {
-    const struct balloon *b = (const struct balloon *)(const void *)d;
-    ret->reported = __atomic_load_n(&b->stats.reported, __ATOMIC_RELAXED);
-    ret->inflated = __atomic_load_n(&b->stats.inflated, __ATOMIC_RELAXED);
-    ret->refused = __atomic_load_n(&b->stats.refused, __ATOMIC_RELAXED);
+    *ret = CONTAINER_OF(d, const struct balloon, dev)->stats;
 }
 
 const struct virtio_dev_ops virtio_balloon_ops = {

@@ -19,6 +19,7 @@ struct balloon_stats {
 };
 
 int virtio_balloon_new(struct virtio_dev **ret);
-void virtio_balloon_stats(const struct virtio_dev *d, struct balloon_stats *ret); /* any thread */
+/* Only tests ask: a monitor has no use for them. */
+void virtio_balloon_stats(const struct virtio_dev *d, struct balloon_stats *ret);
 
 extern const struct virtio_dev_ops virtio_balloon_ops;

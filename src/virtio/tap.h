@@ -15,4 +15,5 @@ struct tap;
 /* The descriptor is non-blocking, with a struct virtio_net_hdr before each frame and offloads for
  * checksums and TCP segmentation; it stays the caller's. The card is served on `loop`, too. */
 int tap_new(struct tap **ret, struct loop *loop, struct link *card, int fd);
+/* Only tests need it: a monitor has its TAP device until it exits. */
 void tap_free(struct tap *t);
