@@ -1,10 +1,13 @@
 /* Completion scripts, generated from the command table, so that they agree with the parser. */
 #include "cli/core/args.h"
+#include "cli/core/completion_elv.h" /* generated */
+#include "cli/core/completion_ps1.h" /* generated */
 #include "cli/core/help.h"
 #include "cli/core/ui.h"
 #include "cli/core/verbs.h"
 #include "util/cleanup.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -560,131 +563,25 @@ static void verb_rows(const struct cmd *c, struct buf *out)
     }
 }
 
-static const char elvish_begin[] = "# elvish completion for msb\n"
-                                   "use str\n"
-                                   "var msb-table = '";
-static const char elvish_end[] =
-    "'\n"
-    "var msb-map = [&]\n" /* made when it is first needed */
-    "fn msb-rows {|context|\n"
-    "    if (eq $msb-map [&]) {\n"
-    "        for line [(str:split \"\\n\" $msb-table)] {\n"
-    "            var row = [(str:split \"\\t\" $line)]\n"
-    "            if (< (count $row) 3) { continue }\n"
-    "            var had = []\n"
-    "            if (has-key $msb-map $row[0]) { set had = $msb-map[$row[0]] }\n"
-    "            set msb-map[$row[0]] = [$@had $row]\n"
-    "        }\n"
-    "    }\n"
-    "    var rows = []\n"
-    "    if (has-key $msb-map $context) { set rows = $msb-map[$context] }\n"
-    "    if (and (> (count $rows) 0) (eq $rows[0][1] '=')) {\n"
-    "        msb-rows $rows[0][2]\n"
-    "    } else {\n"
-    "        all $rows\n"
-    "    }\n"
-    "}\n"
-    "fn msb-complete {|@words|\n"
-    "    var cur = $words[-1]\n"
-    "    var verb = ''\n"
-    "    var option = ''\n"
-    "    for word $words[1..-1] {\n"
-    "        if (eq $word --) { return }\n"
-    "        var next = (str:trim-left $verb' '$word ' ')\n"
-    "        var rows = [(msb-rows $next)]\n"
-    "        if (not-eq $option '') {\n"
-    "            set option = ''\n"
-    "        } elif (== (count $rows) 0) {\n"
-    "            continue\n"
-    "        } elif (str:has-prefix $word -) {\n"
-    "            set option = $next\n"
-    "        } else {\n"
-    "            set verb = $rows[0][0]\n"
-    "        }\n"
-    "    }\n"
-    "    msb-rows (if (eq $option '') { put $verb } else { put $option }) | each {|row|\n"
-    "        var word = $row[1]\n"
-    "        if (eq $word /) {\n"
-    "            edit:complete-filename $cur\n"
-    "        } elif (str:has-prefix $word @) {\n"
-    "            try {\n"
-    "                (external msb) (str:split ' ' $row[2]) -q 2>/dev/null | each {|name|\n"
-    "                    put $name$word[1..]\n"
-    "                }\n"
-    "            } catch e { }\n"
-    "        } elif (eq (str:has-prefix $word -) (str:has-prefix $cur -)) {\n"
-    "            edit:complex-candidate $word &display=$word'  '$row[2]\n"
-    "        }\n"
-    "    }\n"
-    "}\n"
-    "set edit:completion:arg-completer[msb] = $msb-complete~\n";
-
-static const char powershell_begin[] =
-    "# PowerShell completion for msb\n"
-    "Register-ArgumentCompleter -Native -CommandName msb -ScriptBlock {\n"
-    "    param($cur, $ast, $cursor)\n"
-    "    $table = '";
-static const char powershell_end[] =
-    "' -split \"`n\"\n"
-    "    function Get-Rows($context) {\n"
-    "        $rows = @($table | Where-Object {\n"
-    "            $_.StartsWith(\"$context`t\", [StringComparison]::Ordinal)\n"
-    "        })\n"
-    "        if ($rows.Count -and $rows[0].Split(\"`t\")[1] -ceq '=') {\n"
-    "            Get-Rows $rows[0].Split(\"`t\")[2]\n"
-    "        } else {\n"
-    "            $rows\n"
-    "        }\n"
-    "    }\n"
-    "    $verb = ''; $option = ''\n"
-    "    $typed = $ast.CommandElements | Where-Object { $_.Extent.EndOffset -lt $cursor }\n"
-    "    foreach ($element in @($typed | Select-Object -Skip 1)) {\n"
-    "        $word = $element.ToString()\n"
-    "        if ($word -ceq '--') { return }\n"
-    "        $next = \"$verb $word\".TrimStart()\n"
-    "        $rows = @(Get-Rows $next)\n"
-    "        if ($option) { $option = '' }\n"
-    "        elseif (-not $rows.Count) { }\n"
-    "        elseif ($word.StartsWith('-')) { $option = $next }\n"
-    "        else { $verb = $rows[0].Split(\"`t\")[0] }\n"
-    "    }\n"
-    "    $context = if ($option) { $option } else { $verb }\n"
-    "    foreach ($row in @(Get-Rows $context)) {\n"
-    "        $null, $word, $what = $row.Split(\"`t\")\n"
-    "        if ($word -ceq '/') {\n"
-    "            [System.Management.Automation.CompletionCompleters]::CompleteFilename($cur)\n"
-    "            continue\n"
-    "        }\n"
-    "        $found = @($word)\n"
-    "        if ($word.StartsWith('@')) {\n"
-    "            $found = @(msb @($what.Split(' ')) -q 2>$null |\n"
-    "                ForEach-Object { $_ + $word.Substring(1) })\n"
-    "        }\n"
-    "        foreach ($name in $found) {\n"
-    "            if (-not $name.StartsWith($cur, [StringComparison]::Ordinal)) { continue }\n"
-    "            if (-not $cur -and $name.StartsWith('-')) { continue }\n"
-    "            $help = if ($what -and -not $word.StartsWith('@')) { $what } else { $name }\n"
-    "            [System.Management.Automation.CompletionResult]::new(\n"
-    "                $name, $name, 'ParameterValue', $help)\n"
-    "        }\n"
-    "    }\n"
-    "}\n";
-
-static void table_script(struct buf *out, const char *begin, const char *end)
+/* The script, with the table where it says so. */
+static void table_script(struct buf *out, const char *script)
 {
-    (void)buf_printf(out, "%s", begin);
+    static const char mark[] = "@TABLE@";
+    const char *at = strstr(script, mark);
+    assert(at);
+    (void)buf_append(out, script, (size_t)(at - script));
     verb_rows(&root_cmd, out);
-    (void)buf_printf(out, "%s", end);
+    (void)buf_printf(out, "%s", at + strlen(mark));
 }
 
 static void elvish_script(struct buf *out)
 {
-    table_script(out, elvish_begin, elvish_end);
+    table_script(out, completion_elv);
 }
 
 static void powershell_script(struct buf *out)
 {
-    table_script(out, powershell_begin, powershell_end);
+    table_script(out, completion_ps1);
 }
 
 /* --- the verb ------------------------------------------------------------------------------- */
