@@ -13,6 +13,7 @@ import os
 import pathlib
 import pty
 import re
+import shutil
 import signal
 import ssl
 import struct
@@ -25,7 +26,9 @@ import imagekit
 TOKEN = "t0ken"
 IMAGES = ("python:3.11-slim", "alpine:3")
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-ENTER = ["nsenter", "--pid", "--mount"]
+# By their places: a pod has a PATH of its own.
+UNSHARE, NSENTER, SETSID = (shutil.which(name) or name for name in ("unshare", "nsenter", "setsid"))
+ENTER = [NSENTER, "--pid", "--mount"]
 
 
 def works():
@@ -279,7 +282,7 @@ class FakeKube:
     def begin(self, name, pod, container, env):
         """Its namespaces take a moment: as a kubelet does, this says that it runs when it does."""
         cwd = container.get("workingDir", "/")
-        process = subprocess.Popen(["unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc", "--",
+        process = subprocess.Popen([UNSHARE, "--pid", "--mount", "--fork", "--kill-child", "--mount-proc", "--",
                                     "sh", "-c", 'echo; exec "$@" >&2', "sh", *container["command"]], env=env, cwd=cwd,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
         self.inits[name] = Init(process, env, cwd)
@@ -385,7 +388,7 @@ class Exec:
         self.writer.write(bytes([0x80 | opcode]) + size + data)
 
     async def go(self):
-        argv = [*ENTER, "--target", self.init.first, f"--wd={self.init.cwd}", "setsid",
+        argv = [*ENTER, "--target", self.init.first, f"--wd={self.init.cwd}", SETSID,
                 *(["--ctty"] if self.tty else []), *self.argv]
         for channel in (1, 2):  # a kubelet sends these
             self.send(channel, b"")

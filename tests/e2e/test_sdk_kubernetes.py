@@ -854,8 +854,8 @@ def test_in_the_style_of_others(place):
             async with await sdk.AsyncSandbox.create(POD, client=client, envs={"A": "b"}) as s:
                 assert (await s.commands.run("echo $A")).stdout == "b\n"
                 assert (await s.run_code("6 * 7")).text == "42"
-                with pytest.raises(sdk.UsageError, match="not available"):
-                    await s.files.read("/x")
+                with pytest.raises(sdk.FileNotFound):
+                    await s.files.read("/no/such/file")
                 again = sdk.Sandbox(await sdk.AsyncSandbox.connect(s.sandbox_id, client=client))
                 assert again.sandbox_id == s.sandbox_id
             assert kube.store["pods"] == {}

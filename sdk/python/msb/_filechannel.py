@@ -37,10 +37,14 @@ def operation(op: int, path: str, flags: int = 0, *more: bytes) -> bytes:
 def file_error(found: Sequence[proto.Field], path: str) -> FileError:
     """The error for a FILE_ERR."""
     code = proto.number(found, proto.F_ERRNO) or 0
-    code = code if 0 < code < 4096 else errno.EIO
+    return file_error_of(code if 0 < code < 4096 else errno.EIO, proto.text(found, proto.F_TEXT), path)
+
+
+def file_error_of(code: int, text: str, path: str) -> FileError:
+    """The error for a number."""
     kind: Type[FileError] = {errno.ENOENT: FileNotFound, errno.EEXIST: FileExists,
                              errno.EACCES: FileDenied, errno.EPERM: FileDenied}.get(code, FileError)
-    return kind(proto.text(found, proto.F_TEXT) or f"{path}: {os.strerror(code)}", code, path)
+    return kind(text or f"{path}: {os.strerror(code)}", code, path)
 
 
 def file_info(found: Sequence[proto.Field], path: str, name: str) -> FileInfo:
@@ -60,7 +64,11 @@ def file_info(found: Sequence[proto.Field], path: str, name: str) -> FileInfo:
 
 def entry_name(found: Sequence[proto.Field]) -> str:
     """The name of an entry: a single path component."""
-    data = proto.raw(found, proto.F_FILE_NAME)
+    return checked_name(proto.raw(found, proto.F_FILE_NAME) or b"")
+
+
+def checked_name(data: bytes) -> str:
+    """A single path component."""
     if (not data or data in (b".", b"..") or b"/" in data or b"\0" in data
             or len(data) > proto.NAME_MAX):
         raise ProtocolError("the sandbox broke the protocol: invalid file name")

@@ -92,18 +92,21 @@ def _check(text: str, what: str) -> str:
     return text
 
 
-def _preparation(argv: Sequence[str], env: Mapping[str, str]) -> Tuple[str, List[str]]:
+def _preparation(argv: Sequence[str], env: Mapping[str, str], hidden: Sequence[str]) -> Tuple[str, List[str]]:
     """Shell code in base64 for what does not belong into a URL, and the arguments that do: URLs are logged, and their
-    length has a limit."""
+    length has a limit, and what is not UTF-8 gets lost in them. ``hidden`` are further arguments that do not."""
     lines: List[str] = []
     for key, value in env.items():
         if not re.match(r"[A-Za-z_][A-Za-z0-9_]*\Z", key):
             raise UsageError(f"invalid variable name {key!r}")
         lines.append(f"export {key}={shlex.quote(_check(str(value), f'variable {key}'))}")
     words = [_check(str(a), "argument") for a in argv]
-    if sum(len(w.encode("utf-8", "surrogateescape")) for w in words) > ARGS_MAX:
+    raw = b"".join(w.encode("utf-8", "surrogateescape") for w in words)
+    if len(raw) > ARGS_MAX or raw.decode("utf-8", "replace").encode() != raw:
         lines.append("set -- " + " ".join(map(shlex.quote, words)))
         words = []
+    if hidden:
+        lines.append('set -- "$@" ' + " ".join(shlex.quote(_check(word, "argument")) for word in hidden))
     code = "\n".join(lines).encode("utf-8", "surrogateescape")
     if len(code) > 4 * 1024 * 1024:
         raise UsageError("the command line is too long")
@@ -114,8 +117,9 @@ class Plan:
     """A command line for the exec subresource, and what goes to its standard input first."""
 
     def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Optional[str], tty: bool,
-                 stdin: Union[None, int, bool], half_close: bool) -> None:
-        """``stdin`` is None, its size, or True if it comes bit by bit. ``half_close`` is v5's ability."""
+                 stdin: Union[None, int, bool], half_close: bool, hidden: Sequence[str] = ()) -> None:
+        """``stdin`` is None, its size, or True if it comes bit by bit. ``half_close`` is v5's ability. ``hidden`` are
+        further arguments, which no URL has."""
         if not argv or not argv[0]:
             raise UsageError("no command given")
         if cwd is not None and not cwd.startswith("/"):
@@ -129,7 +133,7 @@ class Plan:
             mode, self.lines = "b", True
         else:
             mode = "n" if stdin is None else str(int(stdin))
-        code, words = _preparation(argv, env)
+        code, words = _preparation(argv, env, hidden)
         self.first = b""
         if code and not tty:
             self.first, code = code.encode() + b"\n", "-"

@@ -14,6 +14,7 @@ from typing import List, Optional, Tuple
 from . import _proto as proto
 from ._filechannel import FileChannel, entry_name, file_info, operation
 from .errors import FileError, ProtocolError
+from .types import FileInfo
 
 _O_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _O_OUT = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -114,7 +115,7 @@ async def _put_one(channel: FileChannel, directory: int, name: str, depth: int) 
 # --- out of the sandbox -------------------------------------------------------------------------
 
 
-class _Receiver:
+class Receiver:
     """Writes a tree as it arrives. ``stack`` has the open directories, outermost first, each with the
     permissions that it gets when it is complete; None: it existed before."""
 
@@ -142,7 +143,8 @@ class _Receiver:
             os.close(self.out)
             self.out = -1
 
-    def entry(self, fields: List[proto.Field]) -> None:
+    def entry(self, info: FileInfo, name: str) -> None:
+        """The next entry, in the innermost open directory; the first has no name."""
         self.close_file()
         self.seen += 1
         if self.seen > proto.LIST_MAX or len(self.stack) > proto.DEPTH_MAX:
@@ -150,13 +152,12 @@ class _Receiver:
         if not self.stack:
             if self.seen > 1:
                 raise ProtocolError("the sandbox broke the protocol: more than one tree")
-            self._top(fields)
+            self._top(info)
         else:
-            self._make(fields, self.stack[-1][0], entry_name(fields))
+            self._make(info, self.stack[-1][0], name)
 
-    def _top(self, fields: List[proto.Field]) -> None:
+    def _top(self, info: FileInfo) -> None:
         """The first entry: a directory's content goes into the target."""
-        info = file_info(fields, self.path, "")
         if info.is_dir:
             os.makedirs(self.target, exist_ok=True)
             self.stack.append((os.open(self.target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), None))
@@ -166,12 +167,11 @@ class _Receiver:
             where, name = self.target, posixpath.basename(self.path.rstrip("/"))
         directory = os.open(where or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            self._make(fields, directory, name)
+            self._make(info, directory, name)
         finally:
             os.close(directory)
 
-    def _make(self, fields: List[proto.Field], directory: int, name: str) -> None:
-        info = file_info(fields, self.path, name)
+    def _make(self, info: FileInfo, directory: int, name: str) -> None:
         if info.kind == "dir":
             mode: Optional[int] = info.mode & 0o777
             try:
@@ -193,6 +193,7 @@ class _Receiver:
             os.symlink(info.target or "", name, dir_fd=directory)
 
     def data(self, payload: bytes) -> None:
+        """Content of the file that is open."""
         if self.out < 0:
             raise ProtocolError("the sandbox broke the protocol: content outside of a file")
         if self.left is not None:
@@ -203,7 +204,28 @@ class _Receiver:
         while len(view):
             view = view[os.write(self.out, view):]
 
+    def copy(self, names: List[str]) -> None:
+        """The open file is one that has arrived before: where that is, from the target on."""
+        directory = os.dup(self.stack[0][0])
+        try:
+            for name in names[:-1]:
+                below = os.open(name, _O_DIR, dir_fd=directory)
+                os.close(directory)
+                directory = below
+            source = os.open(names[-1], os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+        finally:
+            os.close(directory)
+        try:
+            while stat.S_ISREG(os.fstat(source).st_mode):
+                data = os.read(source, _CHUNK)
+                if not data:
+                    break
+                self.data(data)
+        finally:
+            os.close(source)
+
     def leave(self) -> None:
+        """The end of the innermost open directory."""
         self.close_file()
         if not self.stack:
             raise ProtocolError("the sandbox broke the protocol: a directory ends twice")
@@ -212,7 +234,7 @@ class _Receiver:
 
 async def get(channel: FileChannel, path: str, target: str, max_bytes: Optional[int]) -> None:
     """Copies ``path`` to the host."""
-    receiver = _Receiver(path, target, max_bytes)
+    receiver = Receiver(path, target, max_bytes)
     channel.send(operation(proto.OP_GET, path))
     try:
         while True:
@@ -220,7 +242,9 @@ async def get(channel: FileChannel, path: str, target: str, max_bytes: Optional[
             if kind == proto.FILE_OK:
                 return
             if kind == proto.FILE_ENTRY:
-                receiver.entry(proto.fields(payload))
+                fields = proto.fields(payload)
+                name = entry_name(fields) if receiver.stack else ""
+                receiver.entry(file_info(fields, path, name), name)
             elif kind == proto.FILE_DATA:
                 receiver.data(payload)
             elif kind == proto.FILE_LEAVE:

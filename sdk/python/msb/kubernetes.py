@@ -20,6 +20,7 @@ from ._cli import uncancelled
 from ._exec import timeout_ms
 from ._kubeapi import CONNECT_SECONDS, RETRY_SECONDS, Api, ApiError, keep_alive, may_repeat
 from ._kubeexec import MAIN, PROTOCOLS, KubeChannel, Plan, signal_command
+from ._kubefiles import KubeFiles
 from ._waiting import bounded
 from ._websocket import new_key
 from .client import DEFAULT_MAX_OUTPUT, SandboxClient, SandboxHandle
@@ -72,7 +73,7 @@ class KubernetesHandle(SandboxHandle):
 
     It differs from a local one where pods do: a stopped one has to be started before it runs commands, and then has
     nothing but its workspace and volumes; commands run as the sandbox's user; ``logs`` has the output of the pod, not
-    that of commands; and it has no ``files``.
+    that of commands.
     """
 
     def __init__(self, client: "KubernetesClient", name: str, secrets: Sequence[str] = (),
@@ -84,8 +85,8 @@ class KubernetesHandle(SandboxHandle):
 
     @property
     def files(self) -> Files:
-        """Not available in a cluster."""
-        raise UsageError("files is not available in a cluster", ["use shell() with stdin, or a workspace"])
+        """Its files: read, write, list, stat, upload, download; not ``watch`` and ``as_user``."""
+        return KubeFiles(self._client, self.name)
 
     # --- commands ---
 

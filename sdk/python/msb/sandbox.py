@@ -187,7 +187,7 @@ class AsyncSandbox:
 
     @property
     def files(self) -> AsyncSandboxFiles:
-        """Its files; not available in a cluster."""
+        """Its files."""
         return AsyncSandboxFiles(self._handle.files)
 
     @property
@@ -376,7 +376,7 @@ class Sandbox:
 
     @property
     def files(self) -> SandboxFiles:
-        """Its files; not available in a cluster."""
+        """Its files."""
         return SandboxFiles(self._handle.files)
 
     @property
