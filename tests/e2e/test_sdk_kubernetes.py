@@ -348,6 +348,8 @@ def test_commands(place, how):
             odd = ["a b", "$HOME", "'\"`;|&", "", "-n", "*", "ünïcode", "line\nbreak", "x" * 100000]
             r = await sb.exec("printf", ["%s|", *odd])
             assert r == sdk.ExecResult("".join(a + "|" for a in odd))
+            r = await sb.exec("sh", ["-c", 'printf %s "$1" | od -An -tx1', "sh", os.fsdecode(b"a\xff")])
+            assert r.stdout.split() == ["61", "ff"]
             r = await sb.shell('echo "$A"; echo "$B"; pwd; echo err >&2; exit 42', env={"B": "c=d\n'e'"}, cwd="/usr")
             assert (r.stdout, r.stderr, r.exit_code) == ("b $(c)\nc=d\n'e'\n/usr\n", "err\n", 42)
             assert not [x for x in kube.requests if "c%3Dd" in x], "variables are in no URL"

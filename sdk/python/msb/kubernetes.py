@@ -94,7 +94,8 @@ class KubernetesHandle(SandboxHandle):
                     cwd: Optional[str], user: Optional[str], stdin: Optional[bytes], keep_stdin: bool, tty: bool,
                     size: Tuple[int, int], max_output: Optional[int], streaming: bool) -> Process:
         if user is not None:
-            raise UsageError("user is not available for a command in a cluster", ["set it in the SandboxSpec"])
+            raise UsageError("user is not available in a cluster: commands run as the pod's user",
+                             ["set user in the SandboxSpec"])
         timeout_ms(timeout)  # for its checks
         half_close = keep_stdin and not tty and await self._client._half_close()
         plan = Plan(argv, env=env or {}, cwd=cwd, tty=tty, half_close=half_close,
