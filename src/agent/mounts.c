@@ -252,7 +252,8 @@ int mounts_make_file(const char *path)
     int r = *parent ? mkdir_parents(parent, 0755) : 0;
     if (r < 0)
         return r;
-    AUTO_CLOSE int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
+    /* Not for writing: what is there may be read-only, as a file of a ConfigMap is. */
+    AUTO_CLOSE int fd = open(path, O_RDONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
     return fd < 0 ? -errno : 0;
 }
 

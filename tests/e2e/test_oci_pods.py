@@ -383,14 +383,14 @@ def test_mounts(pod, tmp_path):
         (tmp_path / f"m{i}" / "name").write_text(f"{i}\n")
         many.append(bind(f"/many/{i}", tmp_path / f"m{i}", "ro"))
     mounts = [*many, bind("/a", tmp_path / "rw"), bind("/b", tmp_path / "rw", "ro", "noexec"),
-              bind("/dev/termination-log", tmp_path / "log"), bind("/etc/one.conf", tmp_path / "rw" / "f"),
+              bind("/dev/termination-log", tmp_path / "log"), bind("/etc/one.conf", tmp_path / "rw" / "f", "ro"),
               {"destination": "/tmpfs", "type": "tmpfs", "options": ["size=1m", "mode=700"]}]
     out = pod.run(sh("cat /many/*/name | wc -l; touch /many/3/x 2>&1; cat /b/f; echo new >/a/f; cat /b/f /etc/one.conf; "
                      "touch /b/x 2>&1; echo gone >/dev/termination-log; ls -ld /tmpfs | cut -c1-10; "
-                     "cp /bin/sh /a/prog; /b/prog -c true 2>&1; stat -c %u /a/f"),
+                     "cp /bin/sh /a/prog; /b/prog -c true 2>&1; touch /etc/one.conf 2>&1; stat -c %u /a/f"),
                   mounts=mounts, root={"readonly": True}).splitlines()
     assert out[0] == "20" and "Read-only" in out[1] and out[2:5] == ["old", "new", "new"]
-    assert "Read-only" in out[5] and out[6] == "drwx------" and "denied" in out[7]
+    assert "Read-only" in out[5] and out[6] == "drwx------" and "denied" in out[7] and "Read-only" in out[8]
     assert (tmp_path / "log").read_text() == "gone\n"
 
 
