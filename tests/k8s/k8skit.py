@@ -31,13 +31,16 @@ def apply(*docs):
     kubectl("apply", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(docs)}))
 
 
-def pod(name, container, runtime_class=RUNTIME_CLASS, **spec):
-    """A manifest with one container."""
-    main = {"name": "main", "image": IMAGE, "imagePullPolicy": "Never",
-            "resources": {"requests": {"cpu": "10m"}, "limits": {"memory": "128Mi"}}, **container}
+def container(name, **more):
+    return {"name": name, "image": IMAGE, "imagePullPolicy": "Never",
+            "resources": {"requests": {"cpu": "10m"}, "limits": {"memory": "128Mi"}}, **more}
+
+
+def pod(name, first, *others, runtime_class=RUNTIME_CLASS, **spec):
+    """A manifest whose first container is `main`."""
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}},
             "spec": {"runtimeClassName": runtime_class, "restartPolicy": "Never", "terminationGracePeriodSeconds": 2,
-                     "containers": [main], **spec}}
+                     "containers": [container("main", **first), *others], **spec}}
 
 
 def shell(script):

@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 
-from k8skit import ROOT, RUNTIME_CLASS, SECONDS, apply, delete, get, kubectl, phase, pod, shell, wait_for, wait_phase
+from k8skit import ROOT, RUNTIME_CLASS, SECONDS, apply, container, delete, get, kubectl, phase, pod, shell, wait_for, wait_phase
 
 AT_ONCE = int(os.environ.get("MSB_TEST_PODS", "20"))
 
@@ -31,10 +31,17 @@ def web():
                       {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "key", "key": "token"}}},
                       {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
               "volumeMounts": [{"name": "settings", "mountPath": "/settings"}, {"name": "key", "mountPath": "/key"},
-                               {"name": "empty", "mountPath": "/empty"}],
+                               {"name": "empty", "mountPath": "/empty"},
+                               {"name": "empty", "mountPath": "/part", "subPath": "a/b"},
+                               {"name": "settings", "mountPath": "/etc/one.conf", "subPath": "a.conf"}],
+              "lifecycle": {"postStart": {"exec": {"command": ["sh", "-c", "echo after $PLAIN > /empty/hook"]}}},
               "startupProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1, "failureThreshold": 120},
               "livenessProbe": {"exec": {"command": ["test", "-e", "/tmp/www"]}, "periodSeconds": 2, "timeoutSeconds": 30},
               "readinessProbe": {"httpGet": {"path": "/index.html", "port": 8080}, "periodSeconds": 1, "timeoutSeconds": 30}},
+              container("side", **shell("echo beside; trap 'exit 0' TERM; while :; do sleep 0.2; done"),
+                        volumeMounts=[{"name": "empty", "mountPath": "/empty"}]),
+              initContainers=[container("prepare", **shell("test ! -e /empty/hook && echo prepared | tee /empty/init"),
+                                        volumeMounts=[{"name": "empty", "mountPath": "/empty"}])],
               volumes=[{"name": "settings", "configMap": {"name": "settings"}},
                        {"name": "key", "secret": {"secretName": "key"}}, {"name": "empty", "emptyDir": {}}]))
     kubectl("wait", "--for=condition=Ready", "pod/web", f"--timeout={int(SECONDS)}s")
@@ -43,7 +50,11 @@ def web():
 
 
 def run(name, *argv, **kw):
-    return kubectl("exec", name, "--", *argv, **kw)
+    return kubectl("exec", name, "-c", "main", "--", *argv, **kw)
+
+
+def beside(name, *argv):
+    return kubectl("exec", name, "-c", "side", "--", *argv)
 
 
 def test_its_kernel(web):
@@ -52,18 +63,19 @@ def test_its_kernel(web):
 
 
 def test_logs(web):
-    assert kubectl("logs", web).splitlines()[0] == "started"
+    said = [kubectl("logs", web, "-c", name).splitlines()[0] for name in ("main", "side", "prepare")]
+    assert said == ["started", "beside", "prepared"]
 
 
 def test_exec(web):
     assert run(web, "sh", "-c", "echo $PLAIN; echo $TOKEN") == "a b\ns3cret\n"
     run(web, "sh", "-c", "exit 4", code=4)
-    assert kubectl("exec", "-i", web, "--", "wc", "-c", input="x" * 100000).strip() == "100000"
+    assert kubectl("exec", "-i", web, "-c", "main", "--", "wc", "-c", input="x" * 100000).strip() == "100000"
     assert run(web, "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x").count("x") == 3000000
-    p = subprocess.run(["kubectl", "exec", web, "--", "/nonexistent"], capture_output=True, text=True, timeout=60)
+    p = subprocess.run(["kubectl", "exec", web, "-c", "main", "--", "/nonexistent"], capture_output=True, text=True, timeout=60)
     assert p.returncode != 0 and "nonexistent" in p.stderr
-    seen = subprocess.run(["script", "-qec", f"kubectl exec -it {web} -- sh -c 'tty; test -t 0 && echo terminal'", "/dev/null"],
-                          capture_output=True, text=True, timeout=120)
+    command = f"kubectl exec -it {web} -c main -- sh -c 'tty; test -t 0 && echo terminal'"
+    seen = subprocess.run(["script", "-qec", command, "/dev/null"], capture_output=True, text=True, timeout=120)
     assert "terminal" in seen.stdout
 
 
@@ -77,6 +89,46 @@ def test_secrets_and_configmaps(web):
 def test_empty_dir(web):
     run(web, "sh", "-c", "echo kept > /empty/f")
     assert run(web, "cat", "/empty/f") == "kept\n"
+
+
+def test_what_ran_before_it(web):
+    """The init container, before it, and the hook, in it; what both left is there."""
+    assert run(web, "cat", "/empty/init", "/empty/hook") == "prepared\nafter a b\n"
+    assert get("pod", web)["status"]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+
+
+def test_parts_of_volumes(web):
+    """A directory of one, and a file of another."""
+    run(web, "sh", "-c", "echo part > /part/f")
+    assert run(web, "cat", "/empty/a/b/f", "/etc/one.conf") == "part\none" and run(web, "ls", "/part") == "f\n"
+
+
+def test_containers_side_by_side(web):
+    """They share the network and a volume; neither sees the other's processes or files."""
+    assert beside(web, "wget", "-qO-", "http://localhost:8080/index.html") == "hello\n"
+    beside(web, "sh", "-c", "echo from beside > /empty/side")
+    assert run(web, "cat", "/empty/side") == "from beside\n"
+    assert "httpd" in run(web, "ps") and "httpd" not in beside(web, "ps")
+    beside(web, "test", "!", "-e", "/tmp/www")
+    assert run(web, "hostname") == beside(web, "hostname") == "web\n"
+
+
+def test_shared_processes():
+    """With shareProcessNamespace one container sees and ends what runs in another."""
+    apply(pod("family", shell("trap 'echo told by the other; exit 7' USR1; echo on; while :; do sleep 0.2; done"),
+              container("other", **shell("sleep 86400")), shareProcessNamespace=True))
+    wait_for(lambda: phase("family") == "Running" and "on" in kubectl("logs", "family", "-c", "main"), "its output")
+    find = "for p in /proc/[0-9]*; do if grep -q '[t]old by' $p/cmdline; then kill -USR1 ${p#/proc/}; exit; fi; done; exit 9"
+    kubectl("exec", "family", "-c", "other", "--", "sh", "-c", find)
+
+    def ended():
+        found = {s["name"]: s["state"] for s in get("pod", "family")["status"]["containerStatuses"]}
+        return found if "terminated" in found["main"] else None
+
+    found = wait_for(ended, "the end of one")
+    assert found["main"]["terminated"]["exitCode"] == 7 and "running" in found["other"]
+    assert "told by the other" in kubectl("logs", "family", "-c", "main")
+    delete("family")
 
 
 def test_its_address(web):
@@ -97,7 +149,7 @@ def test_port_forward(web):
 
 def test_copies(web, tmp_path):
     (tmp_path / "f").write_text("over there")
-    kubectl("cp", tmp_path / "f", f"{web}:/tmp/f")
+    kubectl("cp", "-c", "main", tmp_path / "f", f"{web}:/tmp/f")
     assert run(web, "cat", "/tmp/f") == "over there"
 
 
@@ -141,14 +193,16 @@ def test_job():
 
 def test_deletion():
     """It is told to end, has its time, and nothing of it is left."""
-    apply(pod("polite", shell("trap 'sleep 0.5; echo bye; exit 0' TERM; echo on; while :; do sleep 0.1; done")),
+    hook = {"lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", "echo the hook > /tmp/hook"]}}}}
+    apply(pod("polite", {**shell("trap 'sleep 0.5; cat /tmp/hook; echo bye; exit 0' TERM; echo on; while :; do sleep 0.1; done"),
+                         **hook}),
           pod("stubborn", shell("trap '' TERM; echo on; while :; do sleep 0.1; done")))
     for name in ("polite", "stubborn"):
         wait_for(lambda n=name: phase(n) == "Running" and "on" in kubectl("logs", n), "its output")
     follow = subprocess.Popen(["kubectl", "logs", "-f", "polite"], stdout=subprocess.PIPE, text=True)
     kubectl("delete", "pod", "stubborn", "--grace-period=1", "--wait=false")
     kubectl("delete", "pod", "polite", "--grace-period=30")
-    assert "bye" in follow.communicate(timeout=SECONDS)[0]
+    assert "the hook\nbye\n" in follow.communicate(timeout=SECONDS)[0]
     for name in ("polite", "stubborn"):
         wait_for(lambda n=name: not kubectl("get", "pod", n, "--ignore-not-found"), "its end")
 

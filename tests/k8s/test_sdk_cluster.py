@@ -7,7 +7,7 @@ import pytest
 
 from k8skit import NODE, ROOT, RUNTIME_CLASS, apply, delete, get, kubectl, pod, wait_phase
 
-from sdkkit import conformance, go, sdk  # noqa: E402  (k8skit says where it is)
+from sdkkit import conformance, file_conformance, go, sdk  # noqa: E402  (k8skit says where it is)
 
 Spec = sdk.SandboxSpec
 REQUESTS = {"imagePullPolicy": "Never", "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}}}
@@ -76,6 +76,20 @@ def test_ends(box):
         assert (await process.wait()).exit_code == 143
         r = await box.shell("sleep 98765 & echo begun")
         assert r.stdout == "begun\n" and r.ok
+
+    go(run())
+
+
+def test_files_of_an_ordinary_user():
+    async def run():
+        async with await client().create(Spec("user", image="alpine:3", memory_mib=128, user="1000:1000")) as sb:
+            await file_conformance(sb, "/tmp/mine")
+            for work in (sb.files.write("/etc/mine", "x"), sb.files.write("/etc/mine", "x", atomic=True),
+                         sb.files.mkdir("/srv/mine"), sb.files.remove("/etc/passwd"), sb.files.chmod("/etc/passwd", 0o666)):
+                with pytest.raises(PermissionError):
+                    await work
+            info = await sb.files.write("/tmp/x", "")
+            assert (info.uid, info.gid) == (1000, 1000)
 
     go(run())
 
