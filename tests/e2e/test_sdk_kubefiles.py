@@ -97,6 +97,31 @@ def test_an_image_that_lacks_a_program(tmp_path):
     go(run())
 
 
+def test_a_tree_that_changes_on_the_way(tmp_path):
+    """GNU tar says so and fails, with an archive that is whole; one that is not is an error, whatever tar says."""
+    needs_namespaces()
+    programs, source = tmp_path / "bin", tmp_path / "source"
+    programs.mkdir()
+    source.mkdir()
+    (source / "f").write_text("x" * 10000)
+    real = shutil.which("tar")
+
+    async def run():
+        async with cluster(tmp_path) as (kube, client):
+            sb = await client.create(Spec("box", image=POD, env={"PATH": f"{programs}:{os.environ['PATH']}"}))
+            for more, code in (("", 1), ("| head -c 3000", 1), ("| head -c 3000", 0)):
+                (programs / "tar").write_text(f"#!/bin/sh\n{real} \"$@\" {more}\necho './f: file changed' >&2\nexit {code}\n")
+                (programs / "tar").chmod(0o755)
+                if not more:
+                    await sb.files.download(str(source), tmp_path / "out")
+                    assert (tmp_path / "out" / "f").read_text() == "x" * 10000
+                    continue
+                with pytest.raises(sdk.MsbError, match="file changed" if code else "half of a tree"):
+                    await sb.files.download(str(source), tmp_path / "half")
+
+    go(run())
+
+
 @pytest.mark.parametrize("said, number", [
     ("cat: /x: Permission denied", errno.EACCES), ("sh: 1: cannot create /x: Directory nonexistent", errno.ENOENT),
     ("cat: write error: No space left on device\nmore", errno.ENOSPC), ("rm: can't remove '/x': Resource busy", errno.EBUSY),
