@@ -113,21 +113,36 @@ static bool is_empty_dir(const char *path)
     return empty;
 }
 
-/* Container engines keep their layers in their own overlay, which cannot be on top of another one:
- * if the image has an empty directory for them, they get one on the file system below. */
-static void mount_container_stores(void)
+static bool declares_volume(const struct config *cfg, const char *path)
 {
-    static const char *const stores[] = {"containers", "docker"};
+    for (size_t i = 0; i < cfg->ndirs; i++)
+        if (strcmp(cfg->dirs[i], path) == 0)
+            return true;
+    return false;
+}
+
+/* Container engines keep their layers in their own overlay, which cannot be on top of another one:
+ * if the image has an empty directory for them, or an engine that would create one, they get one on
+ * the file system below. */
+static void mount_container_stores(const struct config *cfg)
+{
+    static const struct {
+        const char *name, *engine;
+    } stores[] = {{"containers", "/newroot/etc/containers"},
+                  {"docker", "/newroot/etc/default/docker"}};
     char to[64], from[64];
     for (size_t i = 0; i < ARRAY_LEN(stores); i++) {
-        (void)snprintf(to, sizeof(to), "/newroot/var/lib/%s", stores[i]);
-        (void)snprintf(from, sizeof(from), "/mnt/upper/%s", stores[i]);
+        (void)snprintf(to, sizeof(to), "/newroot/var/lib/%s", stores[i].name);
+        (void)snprintf(from, sizeof(from), "/mnt/upper/%s", stores[i].name);
         struct stat st;
+        if (lstat(to, &st) < 0 &&
+            (access(stores[i].engine, F_OK) == 0 || declares_volume(cfg, to + strlen("/newroot"))))
+            (void)mkdir(to, 0710);
         if (stat(to, &st) < 0 || !is_empty_dir(to))
             continue;
         if ((mkdir(from, st.st_mode & 07777) < 0 && errno != EEXIST) ||
             mount(from, to, NULL, MS_BIND, NULL) < 0)
-            dprintf(2, "msb agent: /var/lib/%s stays on the overlay: %s\n", stores[i],
+            dprintf(2, "msb agent: /var/lib/%s stays on the overlay: %s\n", stores[i].name,
                     strerror(errno));
     }
 }
@@ -327,7 +342,7 @@ static int build_image_root(const struct config *cfg, int *upper_fd, struct err 
     if (r == 0)
         r = mount_root(cfg->upper_volatile, e);
     if (r == 0 && cfg->upper)
-        mount_container_stores();
+        mount_container_stores(cfg);
     return r < 0 ? r : mount_tools(cfg->nscripts > 0, e);
 }
 

@@ -33,6 +33,7 @@ PROGRAMS = {
     "postgresql": ("postgresql", 10),
     "nginx": ("nginx-light curl", 5),
     "podman": ("podman crun slirp4netns uidmap fuse-overlayfs netavark aardvark-dns iptables busybox-static curl", 10),
+    "docker": ("docker.io iptables busybox-static", 10),
     "jvm": ("default-jdk-headless", 10),
     "go": ("golang-go", 30),
     "rust": ("rustc", 10),

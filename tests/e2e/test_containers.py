@@ -8,8 +8,10 @@ import tarfile
 import pytest
 
 import imagekit
-from conftest import make_tools_image, need
-from guest import sh
+from conftest import ROOT, make_tools_image, need
+from guest import PATIENCE, sh
+
+PROGRAMS = ROOT / "tests" / "compat" / "programs"
 
 
 @pytest.fixture
@@ -45,6 +47,22 @@ def test_overlay_in_the_store(msb, store_image):
     assert sh(msb, "a", "ls /var/lib/containers/u; cat /var/lib/docker/here") == "f\ng\nof the image\n"
 
 
+@pytest.mark.parametrize("name, engine", (("containers", "etc/containers/policy.json"), ("docker", "etc/default/docker")))
+def test_a_store_for_an_engine_that_would_create_it(msb, store_image, name, engine):
+    """Debian's packages leave that to the first start, when it is too late."""
+    shutil.rmtree(store_image / "var" / "lib")
+    (store_image / "var" / "lib").mkdir()
+    (store_image / engine).parent.mkdir(parents=True)
+    (store_image / engine).touch()
+    msb.ok("create", "-q", "-n", "a", str(store_image))
+    stores = "cd /var/lib && ls && stat -f -c %T *"
+    assert sh(msb, "a", stores) == f"{name}\next2/ext3\n"
+    sh(msb, "a", f"touch /var/lib/{name}/here")
+    msb.ok("stop", "-q", "a")
+    msb.ok("start", "-q", "a")
+    assert sh(msb, "a", f"{stores}; ls {name}") == f"{name}\next2/ext3\nhere\n"
+
+
 # --- podman ---------------------------------------------------------------------------------------
 
 USER = 1000
@@ -69,7 +87,7 @@ def add_container(home):
 @pytest.fixture(scope="module")
 def engine(module_msb, tmp_path_factory):
     """A sandbox with the host's podman, for root and for a user who has IDs to give to containers."""
-    need("podman", "crun", "slirp4netns", "newuidmap", "wget")
+    imagekit.need("podman", "runc", "slirp4netns", "newuidmap", "wget")
     if os.geteuid() != 0:
         pytest.skip("files of another user in an image take root")
     image = make_tools_image(tmp_path_factory.mktemp("podman") / "image")
@@ -101,3 +119,21 @@ def test_podman_as_an_ordinary_user(engine):
     """In a user namespace, and without limits: no cgroup was delegated."""
     script = "export HOME=/home/user XDG_RUNTIME_DIR=/tmp/run; mkdir -m 700 /tmp/run\n" + SERVE.format(limit=0, port=8081)
     assert engine.ok("exec", "-q", "--user", "user", "engine", "--", "sh", "-c", script) == "served\n1\n"
+
+
+# --- Docker ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(300)
+def test_docker(msb, host_tools):
+    """The daemon with containerd and runc, and what it chooses by itself: a bridge, NAT and overlay2."""
+    imagekit.need("dockerd", "containerd", "runc", "iptables", "busybox")
+    need("docker")  # not another one on PATH
+    (host_tools / "etc" / "group").write_text("root:x:0:\n")
+    for name in ("run", "var/tmp", "var/lib", "etc/default"):
+        (host_tools / name).mkdir(parents=True)
+    (host_tools / "etc" / "default" / "docker").touch()
+    out = msb.ok("run", "-q", "--engine", "uml", "-v", "/usr:/usr:ro", "-v", f"{PROGRAMS}:/compat:ro", host_tools, "--",
+                 "sh", "/compat/docker.sh", timeout=PATIENCE * 4)
+    found = dict(line.split(": ", 1) for line in out.splitlines())
+    assert len(found) >= 27 and set(found.values()) == {"ok"}, found
