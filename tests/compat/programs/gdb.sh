@@ -48,3 +48,35 @@ gives 'read a core file' '^#. .*main' gdb -nx -batch -ex bt prog core.gdb
 ./prog stay >/dev/null &
 gives 'attach and detach' 'pause' debug -p $! -ex bt
 kill $!
+
+# With gdb 13, on some CPUs, the upper halves are not available, natively either: objdump shows what the kernel wrote.
+cd "$(mktemp -d)" || exit 1
+cat >dumped.c <<'END'
+#include <pthread.h>
+#include <unistd.h>
+
+static void *wait_for_the_end(void *arg)
+{
+    pause();
+    return arg;
+}
+
+int main(void)
+{
+    static const float values[] = {1, 2, 3, 4, 5, 6, 7, 8};
+    pthread_t t;
+    pthread_create(&t, NULL, wait_for_the_end, NULL);
+    __asm__ volatile("vmovups %0, %%ymm0\n\tmovb $0, 0" : : "m"(values) : "memory");
+    return 0;
+}
+END
+check 'compile what crashes' gcc -g -O0 -pthread -o dumped dumped.c
+dump() {
+    prlimit --core=unlimited ./dumped
+    mv core* dump
+}
+check 'a core file by the kernel' dump
+gives 'its stack' '^#0 .* main .* at dumped.c:15' gdb -nx -batch -ex bt dumped dump
+gives 'its vector registers' '= \{1, 2, 3, 4, ' gdb -nx -batch -ex 'print $ymm0.v8_float' dumped dump
+gives 'their upper halves' '^ 0240 0000a040 0000c040 0000e040 00000041' objdump -s -j .reg-xstate dump
+gives 'its threads' '^  2 +Thread' gdb -nx -batch -ex 'info threads' dumped dump

@@ -92,6 +92,10 @@ repository() {
         git gc -q && git fsck --strict
 }
 check 'git' repository
+gives 'ps aux' '^[^ ]+ +[0-9]+ .* ps aux$' ps aux
+gives 'ps -ef' '^[^ ]+ +[0-9]+ .* ps -ef$' ps -ef
+gives 'top' '^ *[0-9]+ .* top$' top -bn1
+gives 'vmstat' '^( *[0-9]+){17,}$' vmstat
 check 'xz, by several threads' sh -c 'head -c 3000000 /bin/bash >b && xz -kT2 b && xz -dc b.xz | cmp - b'
 printf 'version: 0.1\nstorage:\n  inmemory:\nhttp:\n  addr: 127.0.0.1:5099\n' >registry.yml
 docker-registry serve registry.yml >/dev/null 2>&1 &
