@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from conftest import MSB, static_program, wait_for
+from conftest import MSB, make_tools_image, need, static_program, wait_for
 from guest import PATIENCE, sh
 
 CPUS = 2
@@ -64,6 +64,87 @@ def test_processes_come_and_go_on_both(smp):
 
 def test_the_threads_of_a_process_share_a_cpu(smp):
     assert smp("/c/cpus_checks wakes") == "together\n"
+
+
+# --- programs that divide their work among CPUs -----------------------------------------------------
+
+# None of them goes on with the next number before all have one.
+POOLS = """import concurrent.futures, multiprocessing, os
+fork = multiprocessing.get_context("fork")
+barrier = fork.Barrier(os.cpu_count())
+def work(n):
+    return sum(i * n % 7 for i in range(200000))
+def work_together(n):
+    barrier.wait()
+    return work(n), os.getpid()
+right = [work(n) for n in range(8)]
+with fork.Pool() as pool, concurrent.futures.ProcessPoolExecutor(mp_context=fork) as executor:
+    for answers in (pool.map(work_together, range(8), 1), list(executor.map(work_together, range(8)))):
+        print(os.cpu_count(), [a for a, _ in answers] == right, len({p for _, p in answers}))
+"""
+CLUSTER = """const cluster = require('cluster'), http = require('http'), os = require('os');
+function work() { let n = 0; for (let i = 0; i < 5e6; i++) n += i % 7; return n; }
+if (!cluster.isPrimary) {
+    http.createServer((q, r) => r.end(`${work()} ${process.pid}`)).listen(8080, '127.0.0.1');
+} else {
+    const cpus = os.cpus().length, ask = () => new Promise((done, fail) => http.get(
+        { port: 8080, host: '127.0.0.1', agent: false }, r => r.on('data', d => done(String(d).split(' ')))).on('error', fail));
+    Promise.all(Array.from({ length: cpus }, () => new Promise(up => cluster.fork().on('listening', up)))).then(async () => {
+        const answers = await Promise.all(Array.from({ length: 20 }, ask));
+        console.log(cpus, answers.every(a => a[0] === String(work())), new Set(answers.map(a => a[1])).size);
+        cluster.disconnect();
+    });
+}
+"""
+MAKEFILE = "objects = 0.o 1.o 2.o 3.o\nall: $(objects)\n$(objects): %.o: tree.c\n\t@cc -O2 -c -DN=$* $< -o $@ && echo $@\n"
+
+
+@pytest.fixture(scope="module")
+def tools(module_msb, tmp_path_factory):
+    """A guest with as many CPUs that has the host's programs; runs one until each CPU has done a part of it."""
+    need_kernel(CPUS)
+    image = make_tools_image(tmp_path_factory.mktemp("cpus-tools") / "image")
+    module_msb.create("tools", "--engine", "uml", "--cpus", str(CPUS), "-v", "/usr:/usr:ro", str(image))
+
+    def used():
+        lines = re.findall(r"^cpu\d+ (\d+) (\d+) (\d+)", sh(module_msb, "tools", "cat /proc/stat"), re.M)
+        assert len(lines) == CPUS
+        return [sum(map(int, line)) for line in lines]
+
+    def run(expected, *command, files=None):
+        for name, text in (files or {}).items():
+            sh(module_msb, "tools", f"cat >/tmp/{name}", input=text.encode())
+        before = used()
+
+        def divided():
+            out = module_msb.ok("exec", "-q", "-w", "/tmp", "tools", "--", *command, timeout=PATIENCE)
+            assert sorted(out.splitlines()) == expected
+            shares = [now - then for then, now in zip(before, used())]
+            return min(shares) >= max(SOME_TICKS, max(shares) / 4)
+
+        wait_for(divided, timeout=PATIENCE)
+
+    return run
+
+
+def test_pools_of_python(tools):
+    need("python3")
+    tools([f"{CPUS} True {CPUS}"] * 2, "/usr/bin/python3", "pools.py", files={"pools.py": POOLS})
+
+
+def test_a_cluster_of_node(tools):
+    need("node")
+    tools([f"{CPUS} true {CPUS}"], "/usr/bin/node", "cluster.js", files={"cluster.js": CLUSTER})
+
+
+def test_make_with_as_many_jobs(tools):
+    need("make", "cc")
+    source = "".join(f"int f{i}(int x) {{ for (int k = 0; k < N + {i}; k++) x = x * k ^ x / (k + 1); return x; }}\n"
+                     for i in range(400))
+    tools([f"{i}.o" for i in range(4)], "make", "-s", "-B", f"-j{CPUS}", files={"Makefile": MAKEFILE, "tree.c": source})
+
+
+# --- places -----------------------------------------------------------------------------------------
 
 
 def threads(m, name):
