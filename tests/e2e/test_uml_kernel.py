@@ -8,9 +8,10 @@ import subprocess
 import pytest
 
 from conftest import static_program, wait_for
-from guest import FOREVER, PATIENCE, sh
+from guest import FOREVER, PATIENCE, rss_anon_kib, sh
 
-PROCESSES = 150
+PROCESSES = 1000
+FEW = 100  # of them, or of descriptors
 CLOCK_SOURCE = pathlib.Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 
 
@@ -184,18 +185,33 @@ def stubs(pid):
     return [c for one in lists for c in one.read_text().split()]
 
 
-def test_processes_cost_the_kernel_no_descriptors(module_msb):
-    """Each further process of the guest would inherit and close them: forks would get slower."""
-    module_msb.create("many", "--engine", "uml", "-m", "256M")
-    script = f"for i in $(seq {PROCESSES}); do sleep {FOREVER} & done; wait"
-    p = module_msb.popen("exec", "-q", "many", "--", "sh", "-c", script, stdin=subprocess.DEVNULL)
-    try:
-        pid = kernel_process(module_msb, "many")
-        wait_for(lambda: len(stubs(pid)) >= PROCESSES, timeout=PATIENCE)
-        assert len(os.listdir(f"/proc/{pid}/fd")) < PROCESSES
-    finally:
-        p.kill()
-        p.wait()
+@pytest.mark.parametrize("cpus", [1, 2])
+def test_a_thousand_processes(module_msb, cpus):
+    """They cost the kernel no descriptors, which each fork would inherit and close, and little memory, until they end."""
+    name = f"many{cpus}"
+    module_msb.create(name, "--engine", "uml", "-m", "512M", "--cpus", str(cpus))
+    pid = kernel_process(module_msb, name)
+
+    def used():  # KiB of the guest's memory; MemFree lacks what each CPU keeps for later
+        text = sh(module_msb, name, "cat /proc/meminfo")
+        return sum(int(n) for n in re.findall(r"^(?:AnonPages|Slab|KernelStack|PageTables): +(\d+) kB", text, re.M))
+
+    before = used()
+    script = f"for i in $(seq {PROCESSES}); do sleep {FOREVER} & done; echo up; read x; kill $(jobs -p); wait; echo over"
+    with module_msb.popen("exec", "-q", name, "--", "sh", "-c", script, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as p:
+        try:
+            assert p.stdout.readline() == b"up\n"
+            wait_for(lambda: int(sh(module_msb, name, "ps -o comm | grep -c ^sleep || true")) == PROCESSES, timeout=PATIENCE)
+            wait_for(lambda: len(stubs(pid)) >= PROCESSES, timeout=PATIENCE)
+            assert len(os.listdir(f"/proc/{pid}/fd")) < FEW
+            assert rss_anon_kib(pid) < 2048 and max(map(rss_anon_kib, stubs(pid))) < 64
+            assert used() - before < PROCESSES * 256
+            p.stdin.write(b"\n")
+            p.stdin.flush()
+            assert p.stdout.readline() == b"over\n"
+        finally:
+            p.kill()
+    wait_for(lambda: len(stubs(pid)) < FEW and used() - before < FEW * 256, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("cpus", [1, 2])
