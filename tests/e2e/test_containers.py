@@ -63,6 +63,15 @@ def test_a_store_for_an_engine_that_would_create_it(msb, store_image, name, engi
     assert sh(msb, "a", f"{stores}; ls {name}") == f"{name}\next2/ext3\nhere\n"
 
 
+def test_a_store_that_the_image_declares_as_a_volume(msb, tmp_path):
+    layout = imagekit.Layout(tmp_path / "layout")
+    t = imagekit.Tar()
+    t.dir("var/lib")
+    layout.tag(layout.image([imagekit.shell_tar(), t.bytes()], {"Volumes": {"/var/lib/docker": {}}}), "x")
+    msb.ok("load", "-q", "-i", layout.path, "-t", "declares:1")
+    assert msb.ok("run", "-q", "declares:1", "--", "stat", "-f", "-c", "%T", "/var/lib/docker") == "ext2/ext3\n"
+
+
 # --- podman ---------------------------------------------------------------------------------------
 
 USER = 1000
