@@ -155,11 +155,6 @@ char *s3_copy_source(const struct s3_client *c, const char *key)
     return ok ? strdup(buf_text(&b)) : NULL;
 }
 
-static bool is_sha(const char *v)
-{
-    return strlen(v) == 64 && strspn(v, "0123456789abcdef") == 64;
-}
-
 static void read_meta(struct s3_object *o, const char *line)
 {
     const char *v;
@@ -172,10 +167,8 @@ static void read_meta(struct s3_object *o, const char *line)
         o->mtime_ns = (int64_t)number;
     else if ((v = http_header_value(line, "x-amz-meta-msb-type")))
         o->link = strcmp(v, "symlink") == 0;
-    else if ((v = http_header_value(line, "x-amz-meta-msb-sha256")) && is_sha(v)) {
-        (void)snprintf(o->sha, sizeof(o->sha), "%s", v);
-        o->has_sha = true;
-    }
+    else if ((v = http_header_value(line, "x-amz-meta-msb-id")) && strlen(v) < sizeof(o->id))
+        (void)snprintf(o->id, sizeof(o->id), "%s", v);
 }
 
 static void on_header(void *ctx, const char *line)
@@ -451,7 +444,10 @@ int s3_call_run(struct s3_client *c, struct s3_call *q, const char *what, struct
 {
     for (int nth = 0;; nth++) {
         err_clear(e);
-        int r = attempt(c, q, e);
+        int r = q->check ? q->check->fn(q->check->ctx, e) : 0;
+        if (r != 0)
+            return r;
+        r = attempt(c, q, e);
         bool again = r < 0 ? broke(r) && !q->ours : busy(q) || (nth == 0 && correct_clock(c, q));
         if (again && nth + 1 < TRIES) {
             if ((r = pause_for(c, q, nth, e)) < 0)

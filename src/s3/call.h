@@ -21,6 +21,7 @@ struct s3_call {
     uint64_t from;     /* where to resume after a broken connection, in the same version */
     uint64_t to;       /* the end of the wanted part; 0 = all */
     const char *match; /* the only acceptable version; "" or NULL = any */
+    const struct s3_check *check; /* or NULL */
 
     /* The answer. */
     long status;
@@ -49,7 +50,7 @@ void s3_call_etag(char out[S3_ETAG_SIZE], const char *text);
 char *s3_copy_source(const struct s3_client *c, const char *key);
 
 /* Returns 0 for statuses 200 to 299, and for 404, 409, 412 and 416, which the caller examines; all
- * others become errors. `what` is for messages. */
+ * others become errors. Positive: what the check returned. `what` is for messages. */
 int s3_call_run(struct s3_client *c, struct s3_call *q, const char *what, struct err *e);
 /* "cannot WHAT: SERVER says ..." */
 int s3_call_explain(const struct s3_client *c, const struct s3_call *q, const char *what,

@@ -96,6 +96,8 @@ int s3_head_listed(struct s3_client *c, const char *key, const char *listed, str
     int r = s3_head(c, key, ret, e);
     if (r < 0 || strcmp(ret->etag, listed) == 0)
         return r;
+    if (!*listed)
+        return -ESTALE;
     r = s3_list(c, key, on_one, NULL, &o, e);
     return r < 0 ? r : strcmp(o.etag, listed) == 0 ? 0 : -ESTALE;
 }
@@ -120,7 +122,7 @@ static int run_write(struct s3_client *c, struct s3_call *q, const char *verb, c
     char what[PLACES_MAX];
     (void)snprintf(what, sizeof(what), "%s '%s'", verb, q->key);
     int r = s3_call_run(c, q, what, e);
-    if (r < 0)
+    if (r != 0)
         return r;
     bool gone = q->match && *q->match && q->status == 404 && strcmp(q->code, "NoSuchKey") == 0;
     if (q->status == 412 || q->status == 409 || gone)
@@ -186,24 +188,26 @@ static int learn_listed(struct s3_client *c, const char *key, char etag[S3_ETAG_
     return 0;
 }
 
-int s3_copy(struct s3_client *c, const char *from, const char *to, char etag[S3_ETAG_SIZE],
-            struct err *e)
+int s3_copy(struct s3_client *c, const char *from, const char *to, const struct s3_check *check,
+            char etag[S3_ETAG_SIZE], struct err *e)
 {
     AUTO_S3_CALL struct s3_call q;
     AUTO_FREE char *source = s3_copy_source(c, from);
     s3_call_init(&q, "PUT", to);
+    q.check = check;
     if (!source || s3_call_header(&q, "x-amz-copy-source", source) < 0)
         return err_oom(e);
     int r = run_write(c, &q, "write", NULL, e);
     if (r == 0)
         r = etag_of(&q, "/CopyObjectResult/ETag", etag, e);
-    return r < 0 || !strchr(etag, '-') ? r : learn_listed(c, to, etag);
+    return r != 0 || !strchr(etag, '-') ? r : learn_listed(c, to, etag);
 }
 
-int s3_delete(struct s3_client *c, const char *key, struct err *e)
+int s3_delete(struct s3_client *c, const char *key, const struct s3_check *check, struct err *e)
 {
     AUTO_S3_CALL struct s3_call q;
     s3_call_init(&q, "DELETE", key);
+    q.check = check;
     int r = run_write(c, &q, "delete", NULL, e);
     return r < 0 && q.status == 404 ? 0 : r;
 }

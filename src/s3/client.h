@@ -39,8 +39,7 @@ struct s3_object {
     int64_t mtime_ns; /* of our metadata; -1: none */
     int mode;         /* likewise, permissions alone; -1: none */
     bool link;        /* likewise: the content is a symbolic link's target */
-    bool has_sha;     /* likewise */
-    char sha[65];     /* hex */
+    char id[65];      /* likewise: what it was uploaded as (struct s3_put); "" = others wrote it */
 };
 
 /* Lists every object below the prefix, in no particular order. A result other than 0 ends it. more,
@@ -78,15 +77,22 @@ struct s3_put {
     enum s3_when when;
     const char *match; /* the etag */
     const char *sha;   /* the content's sum, if it is known already */
+    const char *id;    /* what `meta` says it is, to recognize it by */
 };
 /* -EEXIST: not allowed, since it was written by another client. *etag: the new object's. */
 int s3_put(struct s3_client *c, const char *key, const void *p, size_t n, const struct s3_put *how,
            char etag[S3_ETAG_SIZE], struct err *e);
+/* Is called before each try of a request that servers do not make conditional. A result other than
+ * 0 ends it, and becomes its result. */
+struct s3_check {
+    int (*fn)(void *ctx, struct err *e);
+    void *ctx;
+};
 /* A copy on the server, with its metadata. */
-int s3_copy(struct s3_client *c, const char *from, const char *to, char etag[S3_ETAG_SIZE],
-            struct err *e);
-/* A missing object is a success. */
-int s3_delete(struct s3_client *c, const char *key, struct err *e);
+int s3_copy(struct s3_client *c, const char *from, const char *to, const struct s3_check *check,
+            char etag[S3_ETAG_SIZE], struct err *e);
+/* A missing object is a success. check may be NULL. */
+int s3_delete(struct s3_client *c, const char *key, const struct s3_check *check, struct err *e);
 
 /* A multipart upload. Each part but the last has S3_PART bytes. After a failure, abort it. Parts
  * may be sent from several threads. */

@@ -118,14 +118,14 @@ static void deliver_all(struct sending *x, struct part *first, uint64_t size)
 }
 
 /* If the reply is lost, a retry is told that there is no such upload, or that there is an object
- * already. */
+ * already, which may be another one. */
 static int finish(struct sending *x, const struct s3_put *how, struct s3_entry *got, struct err *e)
 {
     struct s3_object o;
     struct s3_client *c = x->w->client;
     int r = s3_upload_end(c, &x->up, x->parts, how, got->etag, e);
     if ((r != -ENOENT && r != -EEXIST) || s3_head(c, x->up.key, &o, NULL) < 0 ||
-        o.size != (int64_t)x->size || o.mtime_ns != got->mtime_ns)
+        strcmp(o.id, how->id) != 0 || o.size != (int64_t)x->size || o.mtime_ns != got->mtime_ns)
         return r;
     err_clear(e);
     memcpy(got->etag, o.etag, sizeof(o.etag));

@@ -66,6 +66,8 @@ int s3_plan_make(const struct s3_tree *base, const struct s3_tree *local,
         if (stays) {
             s->result = *stays;
             s->result.staged = NULL;
+            if (stays->staged)
+                s->result.etag[0] = '\0'; /* not of this content */
             if (s->action == S3_KEEP && s->local) {
                 s->result.ino = s->local->ino;
                 s->result.ctime_ns = s->local->ctime_ns;

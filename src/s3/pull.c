@@ -28,6 +28,8 @@ static int finish(const struct download *d, const char *tmp, const struct s3_ste
     bool known = r->sha[0];
     *got = *r;
     got->staged = NULL;
+    if (r->staged)
+        got->etag[0] = '\0'; /* of what it will replace */
     if (!known) {
         got->kind = o->link && target_ok(d) ? S3_KIND_LINK : S3_KIND_FILE;
         got->mode = o->mode >= 0 ? (unsigned)o->mode : 0644;

@@ -12,12 +12,64 @@
 
 #define LATEST_NS 100000000ULL /* how old the knowledge may be that nobody has pushed meanwhile */
 
+/* --- what may be removed or replaced --------------------------------------------------------- */
+
+struct target {
+    struct s3_work *w;
+    const char *key;
+    const char *etag;     /* as listed; "" = nothing that counts was there */
+    const char *id;       /* what else may be there: the copy of this staged content; or NULL */
+    struct s3_object now; /* out; its etag is "" if it is gone */
+};
+
+/* Whether the object is what it was, or (if that did not count) what a push has put there. 1: others
+ * have written to it, and the plan is outdated. */
+static int check_same(struct target *t, struct err *e)
+{
+    char added[S3_KEY_ID + 1];
+    t->now = (struct s3_object){0};
+    int r = s3_head_listed(t->w->client, t->key, t->etag, &t->now, e);
+    if (r != -ESTALE)
+        return r == -ENOENT ? 0 : r;
+    s3_key_id(t->key, added);
+    if ((t->id && strcmp(t->now.id, t->id) == 0) || (!*t->etag && strcmp(t->now.id, added) == 0))
+        return 0;
+    atomic_store(&t->w->again, true);
+    return 1;
+}
+
+/* Whether nobody has pushed since: what is to be removed or replaced might be theirs. */
+static int check_latest(struct s3_work *w, struct err *e)
+{
+    uint64_t now = now_ns();
+    if (now - atomic_load(&w->latest_ns) < LATEST_NS)
+        return 0;
+    int r = s3_manifest_check(w->client, w->config, w->remote.manifest_etag, e);
+    if (r == 0)
+        atomic_store(&w->latest_ns, now);
+    return r;
+}
+
+/* Few servers remove or copy on a condition, so it is checked before each try. */
+static int check(void *ctx, struct err *e)
+{
+    struct target *t = ctx;
+    int r = check_latest(t->w, e);
+    return r < 0 ? r : check_same(t, e);
+}
+
+/* 1: it is no longer what it was. */
+static int remove_object(struct target *t, struct err *e)
+{
+    return s3_delete(t->w->client, t->key, &(struct s3_check){check, t}, e);
+}
+
 /* --- one object ------------------------------------------------------------------------------ */
 
 struct upload {
     struct s3_work *w;
     struct s3_step *s;
-    char key[S3_KEY_SIZE];
+    char key[S3_KEY_SIZE], id[MAX((int)S3_KEY_ID, (int)S3_ID) + 1];
     struct strlist meta;
     struct s3_entry got;
     struct s3_put how;
@@ -76,7 +128,10 @@ static int describe(struct upload *u, const char *sha)
         r = strlist_printf(&u->meta, "x-amz-meta-msb-sha256:%s", sha);
     if (r == 0 && a->kind == S3_KIND_LINK)
         r = strlist_add(&u->meta, "x-amz-meta-msb-type:symlink");
+    if (r == 0)
+        r = strlist_printf(&u->meta, "x-amz-meta-msb-id:%s", u->id);
     u->how.meta = &u->meta;
+    u->how.id = u->id;
     return r;
 }
 
@@ -129,47 +184,64 @@ static int put_content(struct upload *u, struct err *e)
     return r;
 }
 
-/* Checks that the object has not been replaced since it was listed. 1: it has. */
-static int check_same(struct s3_work *w, const struct s3_step *s, struct err *e)
+/* Before anything is announced: checks that a push has put there what is pending, and what it is
+ * now. */
+static int check_pending(struct s3_work *w, struct s3_step *s, struct err *e)
 {
     char key[S3_KEY_SIZE];
-    struct s3_object o;
-    s3_key(w->config, s->path, key);
-    if (s->remote->staged)
+    struct s3_entry *there = s3_tree_find(&w->remote.pending, s->path);
+    if (!there || !is_upload(s) || is_staged(w, s))
         return 0;
-    int r = s3_head_listed(w->client, key, s->remote->etag, &o, e);
-    if (r != -ENOENT && r != -ESTALE)
+    s3_key(w->config, s->path, key);
+    struct target t = {.w = w, .key = key, .etag = ""};
+    int r = check_same(&t, e);
+    if (r == 0)
+        memcpy(there->etag, t.now.etag, sizeof(there->etag));
+    if (r <= 0)
         return r;
-    atomic_store(&w->again, true);
-    return 1;
+    (void)pthread_mutex_lock(&w->lock);
+    r = strlist_add(&w->theirs, s->path);
+    (void)pthread_mutex_unlock(&w->lock);
+    return r < 0 ? err_oom(e) : 0;
 }
 
-/* A mark and 16 hex digits. */
-static int new_id(const struct s3_work *w, char out[33])
+/* The ETag of the object that will be replaced; "" = none. */
+static const char *replaced_etag(const struct s3_step *s)
+{
+    return replaces(s) ? s->remote->etag : "";
+}
+
+static int new_id(const struct s3_work *w, const char *etag, char out[S3_ID + 1])
 {
     uint64_t random;
+    char end[8 + 1];
     if (getrandom(&random, sizeof(random), 0) != sizeof(random))
         return -EIO;
     s3_mark(&w->remote, out);
-    (void)snprintf(out + S3_MARK, 33 - S3_MARK, "%016llx", (unsigned long long)random);
+    s3_id_end(etag, end);
+    (void)snprintf(out + S3_MARK, S3_ID + 1 - S3_MARK, "%016llx%s", (unsigned long long)random,
+                   end);
     return 0;
 }
 
 static int choose_key(struct upload *u, struct err *e)
 {
     const struct s3_config *config = u->w->config;
-    char id[33];
+    const char *etag = replaced_etag(u->s);
     if (!is_staged(u->w, u->s)) {
         const struct s3_entry *there = s3_tree_find(&u->w->remote.pending, u->s->path);
+        bool is_there = there && there->etag[0];
         s3_key(config, u->s->path, u->key);
-        u->how.match = there ? there->etag : NULL;
-        u->how.when = !config->conditional ? S3_ALWAYS : there ? S3_IF_MATCH : S3_IF_ABSENT;
+        s3_key_id(u->key, u->id);
+        u->how.match = is_there ? there->etag : NULL;
+        u->how.when = !config->conditional ? S3_ALWAYS : is_there ? S3_IF_MATCH : S3_IF_ABSENT;
         return 0;
     }
-    if ((!s3_resume_staged(u->w, u->s, id) && new_id(u->w, id) < 0) || !(u->s->staged = strdup(id)))
+    if ((!s3_resume_staged(u->w, u->s, etag, u->id) && new_id(u->w, etag, u->id) < 0) ||
+        !(u->s->staged = strdup(u->id)))
         return err_oom(e);
-    s3_staged_key(config, id, u->key);
-    return replaces(u->s) ? check_same(u->w, u->s, e) : 0;
+    s3_staged_key(config, u->id, u->key);
+    return 0;
 }
 
 static int upload(struct s3_work *w, struct s3_step *s, struct err *e)
@@ -236,52 +308,39 @@ static int announce(struct s3_work *w, struct err *e)
 {
     struct s3_remote *r = &w->remote;
     struct strlist *l = &r->manifest.pending;
+    AUTO_STRLIST struct strlist more = {0};
     char mark[S3_MARK + 1];
     bool news = false;
-    const size_t known = l->n;
     s3_mark(r, mark);
     for (size_t i = 0; i < w->plan.n; i++) {
         const struct s3_step *s = &w->plan.v[i];
         if (!is_upload(s) || is_staged(w, s))
             continue;
-        const struct strlist before = {.v = l->v, .n = known};
-        const char *there = s3_pending_find(&before, s->path);
+        const char *there = s3_pending_find(l, s->path);
         news = news || !there || !s3_mark_is_fresh(r, there);
-        if (!there && strlist_printf(l, "%s %s", mark, s->path) < 0)
+        if (!there && strlist_printf(&more, "%s %s", mark, s->path) < 0)
             return err_oom(e);
     }
     if (!news)
         return 0;
-    for (size_t i = 0; i < known; i++)
+    for (size_t i = 0; i < l->n; i++)
         if (!s3_mark_is_others(r, l->v[i]))
             memcpy(l->v[i], mark, S3_MARK);
+    if (strlist_copy(l, &more) < 0)
+        return err_oom(e);
     s3_pending_sort(l);
     return s3_manifest_write(w->client, w->config, w->dir, &r->manifest, r->manifest_etag, e);
-}
-
-/* Checks that nobody has pushed since: what is to be removed or replaced might be theirs. */
-static int check_latest(struct s3_work *w, struct err *e)
-{
-    uint64_t now = now_ns();
-    if (now - atomic_load(&w->latest_ns) < LATEST_NS)
-        return 0;
-    int r = s3_manifest_check(w->client, w->config, w->remote.manifest_etag, e);
-    if (r == 0)
-        atomic_store(&w->latest_ns, now);
-    return r;
 }
 
 static int remove_obsolete(struct s3_work *w, const struct s3_step *s, struct err *e)
 {
     char key[S3_KEY_SIZE + 1];
-    int r = replaces(s) ? check_same(w, s, e) : 0;
-    if (r != 0)
-        return MIN(r, 0);
     s3_key(w->config, s->path, key);
     size_t n = strlen(key);
     if (!replaces(s))
         (void)snprintf(key + n, sizeof(key) - n, "/");
-    return s3_delete(w->client, key, e);
+    struct target t = {.w = w, .key = key, .etag = s->remote->etag, .id = s->remote->staged};
+    return MIN(remove_object(&t, e), 0);
 }
 
 /* Moves staged content to its object. */
@@ -289,21 +348,18 @@ static int bring_home(struct s3_work *w, struct s3_step *s, struct err *e)
 {
     char from[S3_KEY_SIZE], to[S3_KEY_SIZE];
     bool theirs = s->result.staged && s3_mark_is_others(&w->remote, s->result.staged);
-    if (!is_obsolete(s) && (!s->result.staged || theirs))
-        return 0;
-    int r = check_latest(w, e);
-    if (r == 0 && is_obsolete(s))
-        r = remove_obsolete(w, s, e);
+    int r = is_obsolete(s) ? remove_obsolete(w, s, e) : 0;
     if (r < 0 || !s->result.staged || theirs)
         return r;
     s3_key(w->config, s->path, to);
     s3_staged_key(w->config, s->result.staged, from);
-    r = s3_copy(w->client, from, to, s->result.etag, e);
+    struct target t = {.w = w, .key = to, .etag = replaced_etag(s), .id = s->result.staged};
+    r = s3_copy(w->client, from, to, &(struct s3_check){check, &t}, s->result.etag, e);
     if (r == 0)
-        r = s3_delete(w->client, from, e);
+        r = s3_delete(w->client, from, NULL, e);
     if (r == 0)
         s->result.staged = NULL;
-    return r;
+    return MIN(r, 0);
 }
 
 /* Removes what interrupted pushes have left; m: the manifest as it is. */
@@ -313,16 +369,14 @@ static int tidy(struct s3_work *w, const struct s3_tree *m, struct err *e)
     int r = 0;
     for (size_t i = 0; r == 0 && i < w->remote.leftover.n; i++) {
         s3_staged_key(w->config, w->remote.leftover.v[i], key);
-        r = s3_delete(w->client, key, e);
+        r = s3_delete(w->client, key, NULL, e);
     }
     for (size_t i = 0; r == 0 && i < m->pending.n; i++) {
-        const char *path = m->pending.v[i] + S3_MARK + 1;
         if (s3_mark_is_others(&w->remote, m->pending.v[i]))
             continue;
-        s3_key(w->config, path, key);
-        r = check_latest(w, e);
-        if (r == 0)
-            r = s3_delete(w->client, key, e);
+        s3_key(w->config, m->pending.v[i] + S3_MARK + 1, key);
+        struct target t = {.w = w, .key = key, .etag = ""};
+        r = MIN(remove_object(&t, e), 0);
     }
     return r;
 }
@@ -359,7 +413,10 @@ static int push(struct s3_work *w, struct err *e)
         if (stays && s->result.path && s->remote)
             s->result.staged = s->remote->staged;
     }
-    int r = announce(w, e);
+    int r = w->remote.pending.n ? s3_work_each(w, check_pending, e) : 0;
+    if (r < 0 || atomic_load(&w->again))
+        return r;
+    r = announce(w, e);
     if (r == 0)
         r = s3_work_each(w, upload, e);
     if (r < 0 || atomic_load(&w->again))
@@ -372,7 +429,7 @@ static int push(struct s3_work *w, struct err *e)
         r = s3_work_each(w, bring_home, e);
     if (r == 0)
         r = tidy(w, &m, e);
-    if (r < 0 || atomic_load(&w->again) || is_settled(w, &m))
+    if (r < 0 || is_settled(w, &m))
         return r;
     if (new_manifest(w, true, &last) < 0)
         return err_oom(e);

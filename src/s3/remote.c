@@ -1,5 +1,6 @@
 #include "s3/remote.h"
 
+#include "image/oci/digest.h"
 #include "util/fs.h"
 
 #include <errno.h>
@@ -23,6 +24,27 @@ void s3_key(const struct s3_config *c, const char *path, char out[S3_KEY_SIZE])
 void s3_staged_key(const struct s3_config *c, const char *id, char out[S3_KEY_SIZE])
 {
     (void)snprintf(out, S3_KEY_SIZE, "%s" STAGED "%s", c->prefix, id);
+}
+
+void s3_key_id(const char *key, char out[S3_KEY_ID + 1])
+{
+    char hex[DIGEST_HEX_SIZE];
+    digest_hex_of(key, strlen(key), hex);
+    (void)snprintf(out, S3_KEY_ID + 1, "%.*s", S3_KEY_ID, hex);
+}
+
+void s3_id_end(const char *etag, char out[8 + 1])
+{
+    char hex[DIGEST_HEX_SIZE];
+    digest_hex_of(etag, strlen(etag), hex);
+    (void)snprintf(out, 8 + 1, "%.8s", hex);
+}
+
+bool s3_id_replaces(const char *id, const char *etag)
+{
+    char end[8 + 1];
+    s3_id_end(etag, end);
+    return strlen(id) != S3_ID || strcmp(id + S3_ID - 8, end) == 0;
 }
 
 void s3_remote_free(struct s3_remote *r)
@@ -113,8 +135,10 @@ char *s3_pending_find(const struct strlist *sorted, const char *path)
 /* --- the listing ----------------------------------------------------------------------------- */
 
 struct listing {
+    struct s3_client *client;
     const struct s3_config *config;
     struct s3_remote *r;
+    const struct strlist *theirs;
     const struct s3_watch *watch;
     int dir;
     struct s3_tree objects, staged;
@@ -211,7 +235,28 @@ static const struct s3_entry *staged_at(const struct listing *l, const struct s3
     return m && m->staged ? s3_tree_find(&l->staged, m->staged) : NULL;
 }
 
-/* Finds the known entry for an object; NULL = it does not count. */
+/* Whether the staged content counts, rather than the object: that is what it will replace, or its
+ * copy already. 0: others have written to the object since. */
+static int is_to_replace(const struct listing *l, const struct s3_entry *m,
+                         const struct s3_entry *o, struct err *e)
+{
+    const struct s3_entry *staged = staged_at(l, m);
+    char key[S3_KEY_SIZE], id[S3_KEY_ID + 1];
+    struct s3_object now = {0};
+    if (!staged)
+        return 0;
+    if (s3_id_replaces(m->staged, o->etag) || strcmp(staged->etag, o->etag) == 0)
+        return 1;
+    s3_key(l->config, o->path, key);
+    s3_key_id(key, id);
+    int r = s3_head(l->client, key, &now, e);
+    if (r < 0)
+        return r == -ENOENT ? 1 : r;
+    return strcmp(now.id, m->staged) == 0 ||
+           (s3_id_replaces(m->staged, "") && strcmp(now.id, id) == 0);
+}
+
+/* Finds the known entry for an object. */
 static const struct s3_entry *known_as(const struct listing *l, const struct s3_tree *base,
                                        const struct s3_entry *o)
 {
@@ -219,8 +264,6 @@ static const struct s3_entry *known_as(const struct listing *l, const struct s3_
     const struct s3_entry *b = s3_tree_find(base, o->path);
     if (o->kind == S3_KIND_DIR)
         return m && m->kind == S3_KIND_DIR ? m : o;
-    if (staged_at(l, m))
-        return m;
     if (m && m->etag[0] && strcmp(m->etag, o->etag) == 0)
         return m;
     if (b && b->etag[0] && b->sha[0] && strcmp(b->etag, o->etag) == 0)
@@ -249,54 +292,64 @@ static bool sorted_has(const struct strlist *l, const char *text)
 static const char *pending_mark(const struct listing *l, const struct s3_entry *o)
 {
     const struct s3_entry *m = s3_tree_find(&l->r->manifest, o->path);
-    bool counts = m && (m->kind != S3_KIND_DIR || o->kind == S3_KIND_DIR);
+    bool counts = (m && (m->kind != S3_KIND_DIR || o->kind == S3_KIND_DIR)) ||
+                  strlist_has(l->theirs, o->path);
     return counts ? NULL : s3_pending_find(&l->r->manifest.pending, o->path);
 }
 
-static int add_object(struct listing *l, const struct s3_tree *base, const struct s3_entry *o)
+static int add_object(struct listing *l, const struct s3_tree *base, const struct s3_entry *o,
+                      struct err *e)
 {
     const char *mark = pending_mark(l, o);
+    if (mark && s3_mark_is_others(l->r, mark))
+        return 0;
     if (mark)
-        return s3_mark_is_others(l->r, mark) || s3_tree_add(&l->r->pending, o->path, o) ? 0
-                                                                                        : -ENOMEM;
-    const struct s3_entry *as = known_as(l, base, o);
+        return s3_tree_add(&l->r->pending, o->path, o) ? 0 : err_oom(e);
+    const struct s3_entry *m = s3_tree_find(&l->r->manifest, o->path);
+    int staged = o->kind == S3_KIND_DIR ? 0 : is_to_replace(l, m, o, e);
+    if (staged < 0)
+        return staged;
+    const struct s3_entry *as = staged ? m : known_as(l, base, o);
     struct s3_entry *a = s3_tree_add(&l->r->tree, o->path, as);
     if (!a)
-        return -ENOMEM;
-    if (as == o || as->staged)
-        return 0;
-    a->size = o->size; /* as the server reports it, since the download is checked against it */
+        return err_oom(e);
+    if (!staged) {
+        free(a->staged);
+        a->staged = NULL;
+        a->size = o->size; /* as the server reports it, since the download is checked against it */
+    }
     (void)snprintf(a->etag, sizeof(a->etag), "%s", o->etag);
     return 0;
 }
 
-static int merge(struct listing *l, const struct s3_tree *base)
+static int merge(struct listing *l, const struct s3_tree *base, struct err *e)
 {
     struct s3_remote *r = l->r;
     int x = 0;
     s3_pending_sort(&r->manifest.pending);
     for (size_t i = 0; x == 0 && i < l->objects.n; i++)
-        x = add_object(l, base, &l->objects.v[i]);
+        x = add_object(l, base, &l->objects.v[i], e);
     for (size_t i = 0; x == 0 && i < r->manifest.n; i++) {
         const struct s3_entry *m = &r->manifest.v[i];
         const struct s3_entry *o = s3_tree_find(&l->objects, m->path);
         if (o && !pending_mark(l, o))
             continue;
         if ((m->kind == S3_KIND_DIR || staged_at(l, m)) && !s3_tree_add(&r->tree, m->path, m))
-            x = -ENOMEM;
+            x = err_oom(e);
     }
     s3_tree_sort(&r->tree);
-    return x < 0 ? x : s3_tree_imply_dirs(&r->tree);
+    return x < 0 ? x : s3_tree_imply_dirs(&r->tree) < 0 ? err_oom(e) : 0;
 }
 
-/* Finds content staged for a manifest that was never written. */
+/* Finds staged content that does not count: its manifest was never written, or others have written
+ * to the object since. */
 static int find_leftovers(struct listing *l)
 {
     AUTO_STRLIST struct strlist used = {0};
     int r = 0;
-    for (size_t i = 0; r == 0 && i < l->r->manifest.n; i++)
-        if (l->r->manifest.v[i].staged)
-            r = strlist_add(&used, l->r->manifest.v[i].staged);
+    for (size_t i = 0; r == 0 && i < l->r->tree.n; i++)
+        if (l->r->tree.v[i].staged)
+            r = strlist_add(&used, l->r->tree.v[i].staged);
     sort(&used);
     for (size_t i = 0; r == 0 && i < l->staged.n; i++) {
         const char *id = l->staged.v[i].path;
@@ -317,9 +370,11 @@ static int load(struct s3_client *c, struct listing *l, const struct s3_tree *ba
     r = who_we_are(l->dir, l->r->who, e);
     if (r == 0)
         r = read_manifest(c, l, e);
+    if (r == 0)
+        r = merge(l, base, e);
     if (r < 0)
         return r;
-    if (merge(l, base) < 0 || find_leftovers(l) < 0)
+    if (find_leftovers(l) < 0)
         return err_oom(e);
     for (size_t i = 0; i < l->r->tree.n; i++)
         l->r->bytes += l->r->tree.v[i].size;
@@ -327,13 +382,14 @@ static int load(struct s3_client *c, struct listing *l, const struct s3_tree *ba
 }
 
 int s3_remote_load(struct s3_client *c, const struct s3_config *config, int dir,
-                   const struct s3_tree *base, const struct s3_watch *watch, struct s3_remote *ret,
-                   struct err *e)
+                   const struct s3_tree *base, const struct strlist *theirs,
+                   const struct s3_watch *watch, struct s3_remote *ret, struct err *e)
 {
     for (int i = 0;; i++) {
         AUTO_S3_REMOTE struct s3_remote r = {0};
         CLEANUP(listing_free)
-        struct listing l = {.config = config, .r = &r, .watch = watch, .dir = dir};
+        struct listing l = {
+            .client = c, .config = config, .r = &r, .theirs = theirs, .watch = watch, .dir = dir};
         int x = load(c, &l, base, e);
         if (x == -ESTALE && i < LOAD_TRIES)
             continue;

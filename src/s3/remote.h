@@ -14,7 +14,9 @@
  * it may be under way (S3_MARK).
  *
  * Objects that the manifest does not know, or knows with another ETag, were written by others, and
- * count as files.
+ * count as files. So were those under a pending name whose metadata has another ID than the push
+ * that announced it gives them. Staged content does not count if others have written to the object
+ * since it was staged: its ID stands for what it replaces.
  */
 #pragma once
 
@@ -24,11 +26,12 @@ struct s3_remote {
     struct s3_tree tree;              /* the files that count */
     struct s3_tree manifest;          /* as it is */
     char manifest_etag[S3_ETAG_SIZE]; /* "" = there is none */
-    struct s3_tree pending;           /* objects that do not count, and that we may remove */
-    struct strlist leftover;          /* the same, IDs below .msb/new/ */
-    char who[S3_MARK / 2 + 1];        /* our half of a mark */
-    int64_t now;                      /* seconds */
-    size_t strange;                   /* objects whose names cannot be files */
+    struct s3_tree pending;  /* objects that do not count, and that we may remove once it is certain
+                             * that a push has put them there (s3_key_id) */
+    struct strlist leftover; /* the same, IDs below .msb/new/ */
+    char who[S3_MARK / 2 + 1]; /* our half of a mark */
+    int64_t now;               /* seconds */
+    size_t strange;            /* objects whose names cannot be files */
     uint64_t bytes;
     bool damaged; /* the manifest cannot be read, and is ignored */
 };
@@ -43,10 +46,11 @@ void s3_remote_free(struct s3_remote *r);
 #define AUTO_S3_REMOTE CLEANUP(s3_remote_free)
 
 /* dir is the workspace's: it keeps the last manifest that was read or written (s3-manifest.json),
- * so that an unchanged one is not read again, and its half of a mark (s3-mark). */
+ * so that an unchanged one is not read again, and its half of a mark (s3-mark). theirs: paths whose
+ * objects count, whatever is pending. */
 int s3_remote_load(struct s3_client *c, const struct s3_config *config, int dir,
-                   const struct s3_tree *base, const struct s3_watch *watch, struct s3_remote *ret,
-                   struct err *e);
+                   const struct s3_tree *base, const struct strlist *theirs,
+                   const struct s3_watch *watch, struct s3_remote *ret, struct err *e);
 /* Writes it over the version with the etag ("" = none), and updates the etag. -EEXIST: another
  * client was faster. */
 int s3_manifest_write(struct s3_client *c, const struct s3_config *config, int dir,
@@ -65,6 +69,13 @@ bool s3_mark_is_fresh(const struct s3_remote *r, const char *mark);
 /* "MARK PATH"; NULL: the path is not pending. The list is sorted by path. */
 char *s3_pending_find(const struct strlist *sorted, const char *path);
 void s3_pending_sort(struct strlist *l);
+
+/* What the metadata of an object that a push adds says: it shows that others did not write it. */
+enum { S3_KEY_ID = 32 };
+void s3_key_id(const char *key, char out[S3_KEY_ID + 1]);
+/* The 8 digits of an ID that stand for an ETag; whether an ID has them, or says nothing about it. */
+void s3_id_end(const char *etag, char out[8 + 1]);
+bool s3_id_replaces(const char *id, const char *etag);
 
 /* PREFIX/PATH and PREFIX/.msb/new/ID, which begins with a mark. */
 enum { S3_KEY_SIZE = S3_KEY_MAX + 1 };

@@ -188,7 +188,8 @@ void s3_resume_end(struct s3_work *w, const char *path, struct s3_upload *up, st
     r->part = NULL;
 }
 
-bool s3_resume_staged(struct s3_work *w, const struct s3_step *s, char id[33])
+bool s3_resume_staged(struct s3_work *w, const struct s3_step *s, const char *etag,
+                      char id[S3_ID + 1])
 {
     char name[DIGEST_HEX_SIZE], prefix[S3_KEY_SIZE];
     AUTO_RECORD struct record rec = {0};
@@ -196,14 +197,15 @@ bool s3_resume_staged(struct s3_work *w, const struct s3_step *s, char id[33])
     name_of(s->path, name);
     s3_staged_key(w->config, "", prefix);
     if (dir < 0 || !record_read(dir, name, &rec) || strncmp(rec.key, prefix, strlen(prefix)) != 0 ||
-        strlen(rec.key + strlen(prefix)) != 32)
+        strlen(rec.key + strlen(prefix)) != S3_ID)
         return false;
     const char *staged = rec.key + strlen(prefix);
     bool used = s->remote && s->remote->staged && strcmp(s->remote->staged, staged) == 0;
     /* It is used, or about to be removed, by us or soon by others. */
-    if (used || strlist_has(&w->remote.leftover, staged) || !s3_mark_is_fresh(&w->remote, staged))
+    if (used || strlist_has(&w->remote.leftover, staged) || !s3_mark_is_fresh(&w->remote, staged) ||
+        !s3_id_replaces(staged, etag))
         return false;
-    (void)snprintf(id, 33, "%s", staged);
+    (void)snprintf(id, S3_ID + 1, "%s", staged);
     return true;
 }
 

@@ -288,7 +288,7 @@ static int compare(struct s3_work *w, struct job *j, struct err *e)
     /* There is no need to wait for the end of a long listing that cannot lead to a conflict. */
     bool same = j->out.warnings == warnings && is_as_it_was(w);
     const struct s3_watch none = {0}, *watch = same || w->fresh ? &w->watch : &none;
-    r = s3_remote_load(w->client, w->config, w->dir, &w->base, watch, &w->remote, e);
+    r = s3_remote_load(w->client, w->config, w->dir, &w->base, &w->theirs, watch, &w->remote, e);
     if (r == 0 && w->remote.bytes > w->config->max) {
         r = err_set(e, EFBIG, "the bucket holds more than the workspace's limit of %llu MiB",
                     (unsigned long long)(w->config->max >> 20));
@@ -504,7 +504,7 @@ static int probe(struct s3_work *w, struct result *res, struct err *e)
         r = s3_put(w->client, key, "", 0,
                    &(struct s3_put){.when = S3_IF_MATCH, .match = "0123456789abcdef"}, etag, NULL);
     res->conditional = r == -EEXIST;
-    return s3_delete(w->client, key, e);
+    return s3_delete(w->client, key, NULL, e);
 }
 
 static int open_places(struct s3_work *w, const struct job *j, struct err *e)

@@ -23,6 +23,10 @@ enum { S3_ENTRIES_MAX = S3_LIST_MAX, S3_MANIFEST_MAX = 64 << 20, S3_TARGET_MAX =
 enum { S3_MARK = 16 };
 #define S3_NO_MARK "0000000000000000"
 
+/* Staged content's ID: a mark, 16 random hex digits, and 8 that stand for the ETag of the object that
+ * it will replace ("" = none). Those of earlier versions end before that. */
+enum { S3_ID = S3_MARK + 16 + 8 };
+
 enum s3_kind { S3_KIND_FILE, S3_KIND_DIR, S3_KIND_LINK };
 
 struct s3_entry {
@@ -36,7 +40,8 @@ struct s3_entry {
     bool guessed; /* sha is derived from the etag: the content was never read. Not in manifests */
     char later
         [LATER_SIZE]; /* local side: its content is still in the bucket, under this id; "" = here */
-    char etag[S3_ETAG_SIZE]; /* of its object; "" = none, or not known */
+    char etag[S3_ETAG_SIZE]; /* of its object; "" = none, or not known. Remote side: as listed, even
+                              * if the content is staged */
     char *staged;     /* where the content is until the object has it: below .msb/new/; NULL */
     uint64_t ino;     /* local side, as of the last scan: with the ctime it tells whether */
     int64_t ctime_ns; /* anything has changed since */

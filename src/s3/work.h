@@ -34,13 +34,15 @@ struct s3_work {
     bool unlisted;              /* there are directories whose entries are not here yet */
     bool pushed;                /* something was written to the bucket */
     bool second;                /* not the first pass of this sync */
+    struct strlist theirs;      /* of all passes: paths where we announced an object, and others
+                                 * have put one */
     struct s3_counts counts;
     void (*warn)(void *ctx, const char *text); /* under the lock */
     void *warn_ctx;
     const char *rival; /* "conflict: 'f' was changed ..." */
     char stamp[32];    /* of conflicts: "20260102-030405" */
 
-    pthread_mutex_t lock; /* counts, warn, error */
+    pthread_mutex_t lock; /* counts, warn, error, theirs */
     struct err *error;    /* the first one */
     int failed;           /* its code */
     atomic_bool cancel;
@@ -161,8 +163,9 @@ void s3_resume_note(const struct s3_resume *r, unsigned number, const char *sha,
 /* After a failure, the record stays, for the next attempt. */
 void s3_resume_end(struct s3_work *w, const char *path, struct s3_upload *up, struct s3_resume *r,
                    int result);
-/* Whether one is under way to .msb/new/ID. */
-bool s3_resume_staged(struct s3_work *w, const struct s3_step *s, char id[33]);
+/* Whether one is under way to .msb/new/ID, to replace the object with the ETag. */
+bool s3_resume_staged(struct s3_work *w, const struct s3_step *s, const char *etag,
+                      char id[S3_ID + 1]);
 /* Gives up all uploads: none is needed any more. */
 void s3_resume_give_up(struct s3_work *w);
 

@@ -231,3 +231,166 @@ def test_a_directory_that_becomes_a_file(msb, s3, two, how):
     sync(msb, "b", "a", "b")
     assert tree(a) == tree(b) and texts(b)["p"] == b"a file now" and "pre/p/x" not in s3.objects
     assert s3.keys("pre/.msb/", ours=True) == ["pre/.msb/manifest.json"] and status(msb, "a") == status(msb, "b") == {}
+
+
+# --- those who do not read the manifest -----------------------------------------------------------
+
+
+def both_are_kept(msb, s3, a, b, *, name="f", theirs=b"theirs", ours=b"from a"):
+    """What they wrote keeps the name; ours is beside it, on all sides."""
+    sync(msb, "a", "b")
+    assert texts(a) == texts(b) == {name: theirs, f"{name}.conflict": ours} and s3.objects[f"pre/{name}"].data == theirs
+    sync(msb, "a")
+    assert s3.keys("pre/.msb/", ours=True) == ["pre/.msb/manifest.json"] and status(msb, "a") == status(msb, "b") == {}
+
+
+@pytest.mark.parametrize("how", ["small", "large", "killed", "copied"])
+def test_others_write_where_a_push_adds(msb, s3, two, how):
+    """Since it was announced, and before it arrives: its name alone does not make an object ours."""
+    a, b = two
+    ours = os.urandom((8 << 20) + 1) if how == "large" else b"from a"
+    if how == "copied":  # an object of ours, by the server, with all of its metadata
+        (a / "draft").write_text("theirs")
+        sync(msb, "a")
+    (a / "f").write_bytes(ours)
+
+    def write():
+        s3.put("pre/f", b"theirs")
+        if how == "copied":
+            s3.objects["pre/f"].meta = s3.objects.pop("pre/draft").meta
+
+    if how == "killed":
+        dies(msb, s3, "a", "PUT", "pre/f")
+        write()
+    else:
+        done = []
+
+        def before(method, key, query):
+            if key == "pre/f" and method == ("POST" if how == "large" else "PUT") and query != "uploads=" and not done:
+                done.append(write())
+
+        s3.before = before
+        sync(msb, "a")
+        assert done
+    if how == "copied":
+        (a / "draft").unlink(missing_ok=True)
+    both_are_kept(msb, s3, a, b, ours=ours)
+
+
+def test_others_write_what_looks_like_ours(msb, s3, two):
+    """Of the same size and time, where a large file is put together."""
+    a, b = two
+    ours, theirs = os.urandom((8 << 20) + 1), os.urandom((8 << 20) + 1)
+    (a / "f").write_bytes(ours)
+    os.utime(a / "f", ns=(5, 5))
+    done = []
+
+    def before(method, key, query):
+        if method == "POST" and key == "pre/f" and "uploadId" in query and not done:
+            done.append(s3.put("pre/f", theirs, **{"msb-mtime": "5"}))
+
+    s3.before = before
+    sync(msb, "a")
+    assert done
+    both_are_kept(msb, s3, a, b, theirs=theirs, ours=ours)
+
+
+def test_a_server_without_conditions_keeps_what_others_write(msb, s3):
+    """Whatever can be known before a request is made."""
+    s3.conditional = False
+    a, b = two_hosts(msb, s3)
+    (a / "f").write_text("from a")
+    dies(msb, s3, "a", "PUT", "pre/f")
+    s3.put("pre/f", b"theirs")
+    both_are_kept(msb, s3, a, b)
+    (a / "f").write_text("from a, too")
+    done = at(s3, "HEAD", "pre/f", lambda: s3.put("pre/f", b"theirs, too"))
+    sync(msb, "a", "a", "b")
+    assert done == [True] and tree(a) == tree(b) and s3.objects["pre/f"].data == b"theirs, too"
+    assert b"from a, too" in [what[-1] for what in tree(b).values()]
+
+
+@pytest.mark.parametrize("when", ["before the sync", "during it"])
+def test_others_write_where_a_push_died(msb, s3, two, when):
+    """It adds nothing there any more, and removes what it had begun, but nothing else."""
+    a, b = two
+    (a / "f").write_text("from a")
+    (a / "g").write_text("from a")
+    dies(msb, s3, "a", "PUT", "pre/g")
+    assert "pre/f" in s3.objects
+    (a / "f").unlink()
+    if when == "before the sync":
+        s3.put("pre/f", b"theirs")
+    else:
+        assert at(s3, "PUT", "pre/.msb/manifest.json", lambda: s3.put("pre/f", b"theirs")) == []
+    sync(msb, "a", "a", "b")
+    assert texts(a) == texts(b) == {"f": b"theirs", "g": b"from a"} and s3.objects["pre/f"].data == b"theirs"
+
+
+@pytest.mark.parametrize("when", ["manifest", "copy", "killed"])
+def test_others_write_where_a_push_replaces(msb, s3, two, when):
+    """After the new content was uploaded, and before it is put in place; also if that is never done."""
+    a, b = two
+    (a / "f").write_text("1")
+    sync(msb, "a", "b")
+    (a / "f").write_text("from a")
+
+    def write():
+        s3.put("pre/f", b"theirs")
+
+    if when == "killed":
+        dies(msb, s3, "a", "PUT", "pre/f")
+        sync(msb, "b")
+        assert texts(b) == {"f": b"from a"}
+        write()
+    else:
+        done = at(s3, *(("PUT", "pre/.msb/manifest.json") if when == "manifest" else ("HEAD", "pre/f")), write)
+        sync(msb, "a")
+        assert done == [True]
+    both_are_kept(msb, s3, a, b)
+
+
+@pytest.mark.parametrize("size", [6, (8 << 20) + 1])
+def test_a_push_dies_between_a_copy_and_its_end(msb, s3, two, size):
+    """What is in place is ours, whatever its ETag."""
+    a, b = two
+    (a / "f").write_text("1")
+    sync(msb, "a", "b")
+    (a / "f").write_bytes(os.urandom(size))
+    (a / "f").chmod(0o640)
+    dies(msb, s3, "a", "DELETE", "pre/.msb/new/.*")
+    for name in ("b", "a", "b"):
+        sync(msb, name)
+        assert tree(a) == tree(b) and list(tree(b)) == ["f"]
+    assert s3.keys("pre/.msb/", ours=True) == ["pre/.msb/manifest.json"] and status(msb, "a") == status(msb, "b") == {}
+
+
+@pytest.mark.parametrize("what", ["removes", "replaces"])
+def test_what_is_tried_again_is_checked_again(msb, s3, two, what):
+    """The server is busy, and by the time it is not, somebody else has pushed."""
+    a, b = two
+    (a / "f").write_text("1")
+    sync(msb, "a", "b")
+    done = []
+
+    def fault(method, key, nth):
+        if done or key != "pre/f" or method != ("DELETE" if what == "removes" else "PUT"):
+            return None
+        done.append(key)
+        s3.lock.release()
+        sync(msb, "b")
+        (b / "f").write_text("from b")
+        sync(msb, "b")
+        s3.lock.acquire()
+        return 503
+
+    s3.faults.append(fault)
+    if what == "removes":
+        (a / "f").unlink()
+    else:
+        (a / "f").write_text("from a")
+    sync(msb, "a")
+    assert done
+    sync(msb, "a", "b", "a", "b")
+    assert tree(a) == tree(b) and s3.objects["pre/f"].data == b"from b" and texts(a)["f"] == b"from b"
+    assert s3.keys("pre/.msb/", ours=True) == ["pre/.msb/manifest.json"]

@@ -408,6 +408,22 @@ static void test_marks(void **state)
     assert_null(s3_pending_find(&l, "d"));
 }
 
+static void test_ids(void **state)
+{
+    char end[8 + 1], id[S3_ID + 1], of_key[S3_KEY_ID + 1], of_other[S3_KEY_ID + 1];
+    s3_id_end("etag", end);
+    (void)snprintf(id, sizeof(id), "00c0ffee6a0000000123456789abcdef%s", end);
+    assert_int_equal(strlen(id), S3_ID);
+    assert_true(s3_id_replaces(id, "etag"));
+    assert_false(s3_id_replaces(id, "") || s3_id_replaces(id, "etag-2"));
+    id[32] = '\0'; /* an earlier version's */
+    assert_true(s3_id_replaces(id, "") && s3_id_replaces(id, "etag"));
+    s3_key_id("a/b", of_key);
+    s3_key_id("a/c", of_other);
+    assert_int_equal(strlen(of_key), S3_KEY_ID);
+    assert_string_not_equal(of_key, of_other);
+}
+
 /* A bucket can hold both "a" and "a/b"; a directory tree cannot. */
 static void test_implied_directories(void **state)
 {
@@ -817,6 +833,7 @@ int main(void)
         cmocka_unit_test(test_keys),
         cmocka_unit_test(test_manifest),
         cmocka_unit_test(test_marks),
+        cmocka_unit_test(test_ids),
         cmocka_unit_test(test_implied_directories),
         cmocka_unit_test(test_names_with_quotes),
         cmocka_unit_test(test_two_ways_to_read),
