@@ -58,12 +58,6 @@ static int check(void *ctx, struct err *e)
     return r < 0 ? r : check_same(t, e);
 }
 
-/* 1: it is no longer what it was. */
-static int remove_object(struct target *t, struct err *e)
-{
-    return s3_delete(t->w->client, t->key, &(struct s3_check){check, t}, e);
-}
-
 /* --- one object ------------------------------------------------------------------------------ */
 
 struct upload {
@@ -184,16 +178,24 @@ static int put_content(struct upload *u, struct err *e)
     return r;
 }
 
+/* The object of that name, if there is one that does not count. */
+static struct s3_entry *find_hidden(struct s3_work *w, const char *path)
+{
+    struct s3_entry *gone = s3_tree_find(&w->remote.gone, path);
+    return gone && gone->kind != S3_KIND_DIR ? gone : s3_tree_find(&w->remote.pending, path);
+}
+
 /* Before anything is announced: checks that a push has put there what is pending, and what it is
  * now. */
 static int check_pending(struct s3_work *w, struct s3_step *s, struct err *e)
 {
     char key[S3_KEY_SIZE];
-    struct s3_entry *there = s3_tree_find(&w->remote.pending, s->path);
+    struct s3_entry *there = find_hidden(w, s->path);
     if (!there || !is_upload(s) || is_staged(w, s))
         return 0;
     s3_key(w->config, s->path, key);
-    struct target t = {.w = w, .key = key, .etag = ""};
+    bool gone = s3_gone_find(&w->remote, there);
+    struct target t = {.w = w, .key = key, .etag = gone ? there->etag : ""};
     int r = check_same(&t, e);
     if (r == 0)
         memcpy(there->etag, t.now.etag, sizeof(there->etag));
@@ -205,10 +207,11 @@ static int check_pending(struct s3_work *w, struct s3_step *s, struct err *e)
     return r < 0 ? err_oom(e) : 0;
 }
 
-/* The ETag of the object that will be replaced; "" = none. */
-static const char *replaced_etag(const struct s3_step *s)
+/* The ETag of the object that staged content will replace; "" = none. */
+static const char *replaced_etag(struct s3_work *w, const struct s3_step *s)
 {
-    return replaces(s) ? s->remote->etag : "";
+    const struct s3_entry *o = replaces(s) ? s->remote : find_hidden(w, s->path);
+    return o && (replaces(s) || s3_gone_find(&w->remote, o)) ? o->etag : "";
 }
 
 static int new_id(const struct s3_work *w, const char *etag, char out[S3_ID + 1])
@@ -227,9 +230,9 @@ static int new_id(const struct s3_work *w, const char *etag, char out[S3_ID + 1]
 static int choose_key(struct upload *u, struct err *e)
 {
     const struct s3_config *config = u->w->config;
-    const char *etag = replaced_etag(u->s);
+    const char *etag = replaced_etag(u->w, u->s);
     if (!is_staged(u->w, u->s)) {
-        const struct s3_entry *there = s3_tree_find(&u->w->remote.pending, u->s->path);
+        const struct s3_entry *there = find_hidden(u->w, u->s->path);
         bool is_there = there && there->etag[0];
         s3_key(config, u->s->path, u->key);
         s3_key_id(u->key, u->id);
@@ -284,6 +287,37 @@ static int keep_pending(const struct s3_work *w, bool tidied, struct s3_tree *re
     return 0;
 }
 
+/* Whether an object that does not count has been replaced by one that does. */
+static bool is_superseded(const struct s3_tree *m, const struct s3_entry *o)
+{
+    const struct s3_entry *a = s3_tree_find(m, o->path);
+    return a && (a->kind == S3_KIND_DIR) == (o->kind == S3_KIND_DIR);
+}
+
+/* Lists what is gone until its object is, too; that of another host, until it has removed it. */
+static int list_gone(const struct s3_work *w, bool tidied, struct s3_tree *ret)
+{
+    const struct s3_tree *old = &w->remote.gone;
+    char name[S3_GONE_SIZE], ours[S3_MARK + 1];
+    int r = 0;
+    s3_mark(&w->remote, ours);
+    for (size_t i = 0; r == 0 && i < old->n; i++) {
+        const char *mark =
+            is_superseded(ret, &old->v[i]) ? NULL : s3_gone_find(&w->remote, &old->v[i]);
+        if (mark && (!tidied || s3_mark_is_others(&w->remote, mark)))
+            r = strlist_add(&ret->gone, mark);
+    }
+    for (size_t i = 0; r == 0 && !tidied && i < w->plan.n; i++) {
+        const struct s3_step *s = &w->plan.v[i];
+        if (!is_obsolete(s))
+            continue;
+        s3_gone_name(s->remote->etag, s->path, name);
+        r = strlist_printf(&ret->gone, "%s %s", ours, name);
+    }
+    s3_pending_sort(&ret->gone);
+    return r;
+}
+
 /* The state that both sides will have. */
 static int new_manifest(struct s3_work *w, bool tidied, struct s3_tree *ret)
 {
@@ -300,7 +334,8 @@ static int new_manifest(struct s3_work *w, bool tidied, struct s3_tree *ret)
             return -ENOMEM;
     }
     s3_tree_sort(ret);
-    return keep_pending(w, tidied, ret);
+    int r = keep_pending(w, tidied, ret);
+    return r < 0 ? r : list_gone(w, tidied, ret);
 }
 
 /* Before anything is added: announces additions, which do not count yet. */
@@ -332,15 +367,17 @@ static int announce(struct s3_work *w, struct err *e)
     return s3_manifest_write(w->client, w->config, w->dir, &r->manifest, r->manifest_etag, e);
 }
 
-static int remove_obsolete(struct s3_work *w, const struct s3_step *s, struct err *e)
+/* Unless others have written to it. */
+static int remove_entry(struct s3_work *w, const struct s3_entry *a, struct err *e)
 {
     char key[S3_KEY_SIZE + 1];
-    s3_key(w->config, s->path, key);
+    s3_key(w->config, a->path, key);
     size_t n = strlen(key);
-    if (!replaces(s))
+    if (a->kind == S3_KIND_DIR)
         (void)snprintf(key + n, sizeof(key) - n, "/");
-    struct target t = {.w = w, .key = key, .etag = s->remote->etag, .id = s->remote->staged};
-    return MIN(remove_object(&t, e), 0);
+    struct target t = {.w = w, .key = key, .etag = a->etag, .id = a->staged};
+    int r = s3_delete(w->client, key, &(struct s3_check){check, &t}, e);
+    return MIN(r, 0);
 }
 
 /* Moves staged content to its object. */
@@ -348,12 +385,12 @@ static int bring_home(struct s3_work *w, struct s3_step *s, struct err *e)
 {
     char from[S3_KEY_SIZE], to[S3_KEY_SIZE];
     bool theirs = s->result.staged && s3_mark_is_others(&w->remote, s->result.staged);
-    int r = is_obsolete(s) ? remove_obsolete(w, s, e) : 0;
+    int r = is_obsolete(s) ? remove_entry(w, s->remote, e) : 0;
     if (r < 0 || !s->result.staged || theirs)
         return r;
     s3_key(w->config, s->path, to);
     s3_staged_key(w->config, s->result.staged, from);
-    struct target t = {.w = w, .key = to, .etag = replaced_etag(s), .id = s->result.staged};
+    struct target t = {.w = w, .key = to, .etag = replaced_etag(w, s), .id = s->result.staged};
     r = s3_copy(w->client, from, to, &(struct s3_check){check, &t}, s->result.etag, e);
     if (r == 0)
         r = s3_delete(w->client, from, NULL, e);
@@ -372,16 +409,20 @@ static int tidy(struct s3_work *w, const struct s3_tree *m, struct err *e)
         r = s3_delete(w->client, key, NULL, e);
     }
     for (size_t i = 0; r == 0 && i < m->pending.n; i++) {
-        if (s3_mark_is_others(&w->remote, m->pending.v[i]))
-            continue;
-        s3_key(w->config, m->pending.v[i] + S3_MARK + 1, key);
-        struct target t = {.w = w, .key = key, .etag = ""};
-        r = MIN(remove_object(&t, e), 0);
+        const struct s3_entry added = {.path = m->pending.v[i] + S3_MARK + 1};
+        if (!s3_mark_is_others(&w->remote, m->pending.v[i]))
+            r = remove_entry(w, &added, e);
+    }
+    for (size_t i = 0; r == 0 && i < w->remote.gone.n; i++) {
+        const struct s3_entry *o = &w->remote.gone.v[i];
+        const char *mark = is_superseded(m, o) ? NULL : s3_gone_find(&w->remote, o);
+        if (mark && !s3_mark_is_others(&w->remote, mark))
+            r = remove_entry(w, o, e);
     }
     return r;
 }
 
-/* Whether nothing is staged or pending, except by other hosts. */
+/* Whether nothing is staged, pending or yet to be removed, except by other hosts. */
 static bool is_settled(const struct s3_work *w, const struct s3_tree *t)
 {
     bool settled = true;
@@ -389,6 +430,8 @@ static bool is_settled(const struct s3_work *w, const struct s3_tree *t)
         settled = !t->v[i].staged || s3_mark_is_others(&w->remote, t->v[i].staged);
     for (size_t i = 0; settled && i < t->pending.n; i++)
         settled = s3_mark_is_others(&w->remote, t->pending.v[i]);
+    for (size_t i = 0; settled && i < t->gone.n; i++)
+        settled = s3_mark_is_others(&w->remote, t->gone.v[i]);
     return settled;
 }
 
@@ -413,7 +456,7 @@ static int push(struct s3_work *w, struct err *e)
         if (stays && s->result.path && s->remote)
             s->result.staged = s->remote->staged;
     }
-    int r = w->remote.pending.n ? s3_work_each(w, check_pending, e) : 0;
+    int r = w->remote.pending.n || w->remote.gone.n ? s3_work_each(w, check_pending, e) : 0;
     if (r < 0 || atomic_load(&w->again))
         return r;
     r = announce(w, e);

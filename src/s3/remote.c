@@ -52,6 +52,7 @@ void s3_remote_free(struct s3_remote *r)
     s3_tree_free(&r->tree);
     s3_tree_free(&r->manifest);
     s3_tree_free(&r->pending);
+    s3_tree_free(&r->gone);
     strlist_free(&r->leftover);
     *r = (struct s3_remote){0};
 }
@@ -132,6 +133,23 @@ char *s3_pending_find(const struct strlist *sorted, const char *path)
     return found ? *found : NULL;
 }
 
+void s3_gone_name(const char *etag, const char *path, char out[S3_GONE_SIZE])
+{
+    s3_id_end(etag, out);
+    (void)snprintf(out + 8, S3_GONE_SIZE - 8, "/%s", path);
+}
+
+/* What is there instead may be a file where there was an object for a directory, or the reverse. */
+const char *s3_gone_find(const struct s3_remote *r, const struct s3_entry *o)
+{
+    const struct s3_entry *m = s3_tree_find(&r->manifest, o->path);
+    char name[S3_GONE_SIZE];
+    if (!r->manifest.gone.n || (m && (m->kind == S3_KIND_DIR) == (o->kind == S3_KIND_DIR)))
+        return NULL;
+    s3_gone_name(o->etag, o->path, name);
+    return s3_pending_find(&r->manifest.gone, name);
+}
+
 /* --- the listing ----------------------------------------------------------------------------- */
 
 struct listing {
@@ -141,12 +159,13 @@ struct listing {
     const struct strlist *theirs;
     const struct s3_watch *watch;
     int dir;
-    struct s3_tree objects, staged;
+    struct s3_tree objects, dirs, staged; /* dirs: "DIR/" */
 };
 
 static void listing_free(struct listing *l)
 {
     s3_tree_free(&l->objects);
+    s3_tree_free(&l->dirs);
     s3_tree_free(&l->staged);
 }
 
@@ -175,7 +194,7 @@ static int on_key(void *ctx, const char *key, uint64_t size, const char *etag, s
         l->r->strange++;
         return 0;
     }
-    return s3_tree_add(&l->objects, dir ? dir : path, &a) ? 0 : err_oom(e);
+    return s3_tree_add(dir ? &l->dirs : &l->objects, dir ? dir : path, &a) ? 0 : err_oom(e);
 }
 
 static void on_more(void *ctx)
@@ -292,14 +311,21 @@ static bool sorted_has(const struct strlist *l, const char *text)
 static const char *pending_mark(const struct listing *l, const struct s3_entry *o)
 {
     const struct s3_entry *m = s3_tree_find(&l->r->manifest, o->path);
-    bool counts = (m && (m->kind != S3_KIND_DIR || o->kind == S3_KIND_DIR)) ||
-                  strlist_has(l->theirs, o->path);
+    bool counts =
+        o->kind == S3_KIND_DIR || (m && m->kind != S3_KIND_DIR) || strlist_has(l->theirs, o->path);
     return counts ? NULL : s3_pending_find(&l->r->manifest.pending, o->path);
+}
+
+static bool counts(const struct listing *l, const struct s3_entry *o)
+{
+    return o && !s3_gone_find(l->r, o) && !pending_mark(l, o);
 }
 
 static int add_object(struct listing *l, const struct s3_tree *base, const struct s3_entry *o,
                       struct err *e)
 {
+    if (s3_gone_find(l->r, o))
+        return s3_tree_add(&l->r->gone, o->path, o) ? 0 : err_oom(e);
     const char *mark = pending_mark(l, o);
     if (mark && s3_mark_is_others(l->r, mark))
         return 0;
@@ -327,12 +353,17 @@ static int merge(struct listing *l, const struct s3_tree *base, struct err *e)
     struct s3_remote *r = l->r;
     int x = 0;
     s3_pending_sort(&r->manifest.pending);
+    s3_pending_sort(&r->manifest.gone);
     for (size_t i = 0; x == 0 && i < l->objects.n; i++)
         x = add_object(l, base, &l->objects.v[i], e);
+    for (size_t i = 0; x == 0 && i < l->dirs.n; i++)
+        if (s3_gone_find(r, &l->dirs.v[i]) ||
+            !counts(l, s3_tree_find(&l->objects, l->dirs.v[i].path)))
+            x = add_object(l, base, &l->dirs.v[i], e);
     for (size_t i = 0; x == 0 && i < r->manifest.n; i++) {
         const struct s3_entry *m = &r->manifest.v[i];
-        const struct s3_entry *o = s3_tree_find(&l->objects, m->path);
-        if (o && !pending_mark(l, o))
+        if (counts(l, s3_tree_find(&l->objects, m->path)) ||
+            counts(l, s3_tree_find(&l->dirs, m->path)))
             continue;
         if ((m->kind == S3_KIND_DIR || staged_at(l, m)) && !s3_tree_add(&r->tree, m->path, m))
             x = err_oom(e);
@@ -365,6 +396,7 @@ static int load(struct s3_client *c, struct listing *l, const struct s3_tree *ba
     if (r < 0)
         return r;
     s3_tree_sort(&l->objects);
+    s3_tree_sort(&l->dirs);
     s3_tree_sort(&l->staged);
     l->r->now = s3_client_now(c);
     r = who_we_are(l->dir, l->r->who, e);

@@ -8,6 +8,7 @@
  * A reader that follows the manifest sees a push as a whole or not at all:
  *   - Before objects are added, the manifest names them as pending: they do not count.
  *   - New content of an existing object is staged; the manifest says where, once it counts.
+ *   - What is removed is listed as gone, with its ETag: such an object does not count any more.
  *   - After that, objects are replaced and deleted, and the manifest drops what it said about them.
  * A push that died leaves pending names and staged content; the next one of the same workspace
  * finishes or removes them. What belongs to the push of another host is left alone for a day, since
@@ -28,6 +29,7 @@ struct s3_remote {
     char manifest_etag[S3_ETAG_SIZE]; /* "" = there is none */
     struct s3_tree pending;  /* objects that do not count, and that we may remove once it is certain
                              * that a push has put them there (s3_key_id) */
+    struct s3_tree gone;     /* objects that the manifest lists as gone, and that are still there */
     struct strlist leftover; /* the same, IDs below .msb/new/ */
     char who[S3_MARK / 2 + 1]; /* our half of a mark */
     int64_t now;               /* seconds */
@@ -66,6 +68,11 @@ void s3_mark(const struct s3_remote *r, char out[S3_MARK + 1]);
 bool s3_mark_is_others(const struct s3_remote *r, const char *mark);
 /* Whether it is ours, and for half of that time others will not touch what it marks. */
 bool s3_mark_is_fresh(const struct s3_remote *r, const char *mark);
+/* How the manifest names an object that is gone: by what stands for its ETag, and its path. */
+enum { S3_GONE_SIZE = 8 + 1 + S3_KEY_MAX + 1 };
+void s3_gone_name(const char *etag, const char *path, char out[S3_GONE_SIZE]);
+/* The mark of an object that is gone; NULL: it is not. */
+const char *s3_gone_find(const struct s3_remote *r, const struct s3_entry *object);
 /* "MARK PATH"; NULL: the path is not pending. The list is sorted by path. */
 char *s3_pending_find(const struct strlist *sorted, const char *path);
 void s3_pending_sort(struct strlist *l);

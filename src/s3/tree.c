@@ -16,6 +16,7 @@ void s3_tree_free(struct s3_tree *t)
     }
     free(t->v);
     strlist_free(&t->pending);
+    strlist_free(&t->gone);
     *t = (struct s3_tree){0};
 }
 

@@ -51,6 +51,8 @@ struct s3_tree {
     struct s3_entry *v; /* sorted by path once s3_tree_sort() was called */
     size_t n, cap;
     struct strlist pending; /* manifest: "MARK PATH" of what pushes are adding; not there yet */
+    struct strlist gone;    /* manifest: "MARK OBJECT" of what pushes have removed (s3_gone_name),
+                             * whose objects may still be there */
 };
 
 void s3_tree_free(struct s3_tree *t); /* may be called twice */

@@ -52,6 +52,17 @@ static int put_entry(struct buf *b, const struct s3_entry *a, bool local)
     return r < 0 ? r : buf_append(b, "}", 1);
 }
 
+static int put_list(struct buf *b, const char *name, const struct strlist *l)
+{
+    int r = buf_printf(b, ",\"%s\":[", name);
+    for (size_t i = 0; r == 0 && i < l->n; i++) {
+        r = i ? buf_append(b, ",", 1) : 0;
+        if (r == 0)
+            r = put_text(b, NULL, l->v[i]);
+    }
+    return r < 0 ? r : buf_append(b, "]", 1);
+}
+
 char *s3_tree_dump(const struct s3_tree *t, bool local)
 {
     AUTO_BUF struct buf b;
@@ -68,14 +79,13 @@ char *s3_tree_dump(const struct s3_tree *t, bool local)
             r = put_entry(&b, &t->v[i], local);
     }
     if (r == 0)
-        r = buf_printf(&b, "},\"pending\":[");
-    for (size_t i = 0; r == 0 && i < t->pending.n; i++) {
-        r = i ? buf_append(&b, ",", 1) : 0;
-        if (r == 0)
-            r = put_text(&b, NULL, t->pending.v[i]);
-    }
+        r = buf_append(&b, "}", 1);
     if (r == 0)
-        r = buf_append(&b, "]}", 3);
+        r = put_list(&b, "pending", &t->pending);
+    if (r == 0 && t->gone.n)
+        r = put_list(&b, "gone", &t->gone);
+    if (r == 0)
+        r = buf_append(&b, "}", 2);
     return r < 0 ? NULL : strdup((const char *)buf_head(&b));
 }
 
@@ -152,7 +162,7 @@ static bool is_marked(const char *text)
     return n == S3_MARK && text[n] == ' ' && s3_path_ok(text + n + 1);
 }
 
-static int read_pending(const json_t *j, struct s3_tree *t)
+static int read_list(const json_t *j, struct strlist *l)
 {
     size_t i;
     const json_t *v;
@@ -164,7 +174,7 @@ static int read_pending(const json_t *j, struct s3_tree *t)
         bool marked = path && is_marked(path);
         if (!path || i >= S3_ENTRIES_MAX || (!marked && !s3_path_ok(path)))
             continue;
-        if (strlist_printf(&t->pending, "%s%s", marked ? "" : S3_NO_MARK " ", path) < 0)
+        if (strlist_printf(l, "%s%s", marked ? "" : S3_NO_MARK " ", path) < 0)
             return -ENOMEM;
     }
     return 0;
@@ -188,7 +198,9 @@ int s3_tree_parse_any(const char *text, size_t n, struct s3_tree *ret)
         if (s3_path_ok(path) && read_entry(v, &a) && !s3_tree_add(&t, path, &a))
             return -ENOMEM;
     }
-    int r = read_pending(json_object_get(root, "pending"), &t);
+    int r = read_list(json_object_get(root, "pending"), &t.pending);
+    if (r == 0)
+        r = read_list(json_object_get(root, "gone"), &t.gone);
     if (r < 0)
         return r;
     s3_tree_sort(&t);
@@ -298,7 +310,7 @@ static bool scan_entries(struct scanner *s, struct s3_tree *t)
     return true;
 }
 
-static bool scan_pending(struct scanner *s, struct strlist *l)
+static bool scan_list(struct scanner *s, struct strlist *l)
 {
     char path[S3_MARK + 1 + S3_PATH_MAX + 1] = "";
     for (bool first = true; !word(s, "]"); first = false) {
@@ -314,8 +326,9 @@ int s3_tree_parse_own(const char *text, size_t n, struct s3_tree *ret)
     AUTO_S3_TREE struct s3_tree t = {0};
     struct scanner s = {text, text + n};
     if (!word(&s, "{\"version\":1,\"entries\":{") || !scan_entries(&s, &t) ||
-        !word(&s, ",\"pending\":[") || !scan_pending(&s, &t.pending) || !word(&s, "}") ||
-        s.p < s.end)
+        !word(&s, ",\"pending\":[") || !scan_list(&s, &t.pending))
+        return -EBADMSG;
+    if ((word(&s, ",\"gone\":[") && !scan_list(&s, &t.gone)) || !word(&s, "}") || s.p < s.end)
         return -EBADMSG;
     *ret = t;
     t = (struct s3_tree){0};

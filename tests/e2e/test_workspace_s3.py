@@ -519,15 +519,16 @@ def test_every_request_may_break(msb, s3, two):
 
 def test_a_push_that_dies_is_whole_or_not_there(msb, s3, two):
     a, b = two
-    for i in range(4):
-        (a / f"f{i}").write_text("old")
+    for name in ("f", "g0", "r0"):
+        (a / name).write_text("old")
     sync(msb, "a", "b")
     old, dead = tree(b), 0
     for n in range(1, 60):
-        # On host a: one changed, one removed, one added, all by one push, which is killed.
-        (a / "f0").write_text(f"new {n}")
-        (a / "f1").unlink(missing_ok=True)
+        # On host a: one changed, one removed, one added, one renamed, all by one push, which is killed.
+        (a / "f").write_text(f"new {n}")
+        (a / f"g{n - 1}").unlink()
         (a / f"g{n}").write_text(f"{n}")
+        (a / f"r{n - 1}").rename(a / f"r{n}")
         new = tree(a)
         s3.log.clear()
         push = msb.popen("workspace", "sync", "-q", "a", stderr=subprocess.PIPE, start_new_session=True)

@@ -394,3 +394,86 @@ def test_what_is_tried_again_is_checked_again(msb, s3, two, what):
     sync(msb, "a", "b", "a", "b")
     assert tree(a) == tree(b) and s3.objects["pre/f"].data == b"from b" and texts(a)["f"] == b"from b"
     assert s3.keys("pre/.msb/", ours=True) == ["pre/.msb/manifest.json"]
+
+
+# --- what is removed ------------------------------------------------------------------------------
+
+
+def test_what_a_dead_push_removed_stays_removed(msb, s3, two):
+    """It counted, and nobody brings it back: not by another push, and not under the same name."""
+    a, b = two
+    for name in ("f", "g", "h"):
+        (a / name).write_text(f"old {name}")
+    s3.put("pre/folder/", b"")
+    sync(msb, "a", "b")
+    for name in ("f", "g"):
+        (a / name).unlink()
+    (a / "h").rename(a / "moved")
+    (a / "folder").rmdir()
+    (a / "folder").touch()  # an object with the same ETag
+    dies(msb, s3, "a", "DELETE", "pre/.*")
+    assert {"pre/f", "pre/g", "pre/h", "pre/folder/"} & set(s3.objects)
+    new = {"moved": b"old h", "folder": b""}
+    sync(msb, "b")
+    assert texts(b) == new
+    (b / "f").write_text("from b")
+    (b / "mine").write_text("from b")
+    sync(msb, "b", "a")
+    assert tree(a) == tree(b) and texts(a) == {**new, "f": b"from b", "mine": b"from b"}
+    assert s3.keys("pre/") == ["pre/f", "pre/folder", "pre/mine", "pre/moved"]
+    assert b"gone" not in s3.objects["pre/.msb/manifest.json"].data
+
+
+@pytest.mark.parametrize("by", ["a", "b"])
+def test_what_a_dead_push_removed_is_finished_by_the_next(msb, s3, two, by):
+    """Even if there is nothing else to push; after a day, by anybody. What others have put there since is theirs."""
+    a, b = two
+    for name in ("f", "g"):
+        (a / name).write_text("1")
+    sync(msb, "a", "b")
+    for name in ("f", "g"):
+        (a / name).unlink()
+    dies(msb, s3, "a", "DELETE", "pre/.*")
+    s3.put("pre/f", b"theirs")
+    sync(msb, "b")
+    assert texts(b) == {"f": b"theirs"} and "pre/g" in s3.objects  # the other one may be at it
+    if by == "b":
+        s3.ahead = 2 * 86400
+    sync(msb, by)
+    assert s3.keys("pre/") == ["pre/f"] and b"gone" not in s3.objects["pre/.msb/manifest.json"].data
+    sync(msb, "a", "b")
+    assert texts(a) == texts(b) == {"f": b"theirs"} and s3.keys("pre/") == ["pre/f"]
+
+
+def test_a_name_that_dead_pushes_removed_and_announced(msb, s3, two):
+    """By another host: what is there is neither of theirs, and not others' either."""
+    a, b = two
+    (a / "f").write_text("1")
+    sync(msb, "a", "b")
+    (a / "f").unlink()
+    dies(msb, s3, "a", "DELETE", "pre/f")
+    (a / "f").write_text("from a")
+    dies(msb, s3, "a", "PUT", "pre/f")
+    assert s3.objects["pre/f"].data == b"1"
+    (b / "f").write_text("from b")
+    sync(msb, "b")
+    assert texts(b) == {"f": b"from b"} and s3.objects["pre/f"].data == b"from b"
+    both_are_kept(msb, s3, a, b, theirs=b"from b")
+
+
+def test_a_dead_push_removed_what_another_adds_meanwhile(msb, s3, two):
+    """The object vanishes between the listing and the upload."""
+    a, b = two
+    for name in ("f", "g"):
+        (a / name).write_text("1")
+    sync(msb, "a", "b")
+    for name in ("f", "g"):
+        (a / name).unlink()
+    dies(msb, s3, "a", "DELETE", "pre/.*")
+    sync(msb, "b")
+    (b / "f").write_text("from b")
+    done = at(s3, "HEAD", "pre/f", lambda: s3.objects.pop("pre/f", None))
+    sync(msb, "b")
+    assert done == [True] and s3.objects["pre/f"].data == b"from b"
+    sync(msb, "a", "b")
+    assert texts(a) == texts(b) == {"f": b"from b"} and s3.keys("pre/") == ["pre/f"]

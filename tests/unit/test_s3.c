@@ -351,6 +351,7 @@ static void test_manifest(void **state)
         "\"size\":{\"type\":\"file\",\"size\":-1,\"sha256\":\"" SHA "\"},"
         "\"etag\":{\"type\":\"file\",\"sha256\":\"" SHA "\",\"etag\":\"a\\r\\nb\"},"
         "\"type\":{\"type\":\"socket\"},\"list\":[]},"
+        "\"gone\":[\"0123456789abcdef 89abcdef/f\",\"../f\",{}],"
         "\"pending\":[\"p\",\"../q\",7,\"0123456789abcdef r\",\"0123456789abcdef /\"]}";
     AUTO_S3_TREE struct s3_tree t = {0}, again = {0};
     assert_int_equal(s3_tree_parse(text, strlen(text), &t), 0);
@@ -358,6 +359,8 @@ static void test_manifest(void **state)
     assert_int_equal(t.pending.n, 2);
     assert_string_equal(t.pending.v[0], S3_NO_MARK " p");
     assert_string_equal(t.pending.v[1], "0123456789abcdef r");
+    assert_int_equal(t.gone.n, 1);
+    assert_string_equal(t.gone.v[0], "0123456789abcdef 89abcdef/f");
     const struct s3_entry *f = s3_tree_find(&t, "b/f");
     assert_non_null(f);
     assert_string_equal(f->staged, "0a");
@@ -366,6 +369,7 @@ static void test_manifest(void **state)
     assert_non_null(dump);
     assert_int_equal(s3_tree_parse(dump, strlen(dump), &again), 0);
     assert_true(s3_entry_same(s3_tree_find(&again, "b/f"), f));
+    assert_true(strlist_same(&again.gone, &t.gone) && strlist_same(&again.pending, &t.pending));
     struct s3_tree none = {0};
     static const char *const bad[] = {"", "[]", "{}", "{\"version\":2,\"entries\":{}}",
                                       "{\"version\":1,\"entries\":{\"a\":1,\"a\":2}}"};
@@ -422,6 +426,25 @@ static void test_ids(void **state)
     s3_key_id("a/c", of_other);
     assert_int_equal(strlen(of_key), S3_KEY_ID);
     assert_string_not_equal(of_key, of_other);
+}
+
+/* An object is gone with its ETag, and only if it is a directory's where there is a file now. */
+static void test_gone(void **state)
+{
+    AUTO_S3_REMOTE struct s3_remote r = {0};
+    struct s3_entry o = {.path = (char[]){"a/b"}, .etag = "1"};
+    char name[S3_GONE_SIZE];
+    assert_null(s3_gone_find(&r, &o));
+    s3_gone_name("1", "a/b", name);
+    assert_int_equal(strlist_printf(&r.manifest.gone, "0123456789abcdef %s", name), 0);
+    assert_string_equal(s3_gone_find(&r, &o), r.manifest.gone.v[0]);
+    o.etag[0] = '2';
+    assert_null(s3_gone_find(&r, &o));
+    o.etag[0] = '1';
+    assert_non_null(s3_tree_add(&r.manifest, o.path, &o));
+    assert_null(s3_gone_find(&r, &o));
+    o.kind = S3_KIND_DIR;
+    assert_non_null(s3_gone_find(&r, &o));
 }
 
 /* A bucket can hold both "a" and "a/b"; a directory tree cannot. */
@@ -484,6 +507,7 @@ static void test_two_ways_to_read(void **state)
         assert_non_null(s3_tree_add(&t, paths[i], &v[i]));
     s3_tree_sort(&t);
     assert_int_equal(strlist_add(&t.pending, "0123456789abcdef p"), 0);
+    assert_int_equal(strlist_add(&t.gone, "0123456789abcdef 01234567/p"), 0);
     AUTO_FREE char *text = s3_tree_dump(&t, true), *shared = s3_tree_dump(&t, false);
     AUTO_S3_TREE struct s3_tree own = {0}, theirs = {0};
     assert_int_equal(s3_tree_parse_own(text, strlen(text), &own), 0);
@@ -834,6 +858,7 @@ int main(void)
         cmocka_unit_test(test_manifest),
         cmocka_unit_test(test_marks),
         cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_gone),
         cmocka_unit_test(test_implied_directories),
         cmocka_unit_test(test_names_with_quotes),
         cmocka_unit_test(test_two_ways_to_read),
