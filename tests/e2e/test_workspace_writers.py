@@ -477,3 +477,57 @@ def test_a_dead_push_removed_what_another_adds_meanwhile(msb, s3, two):
     assert done == [True] and s3.objects["pre/f"].data == b"from b"
     sync(msb, "a", "b")
     assert texts(a) == texts(b) == {"f": b"from b"} and s3.keys("pre/") == ["pre/f"]
+
+
+@pytest.mark.parametrize("dead", [False, True])
+@pytest.mark.parametrize("what", ["adds", "replaces", "removes"])
+def test_others_write_before_each_request(msb, s3, two, what, dead):
+    """Of a push, which goes on or has died there: only what they write between a check and its request is lost."""
+    a, b = two
+    for n in range(1, 40):
+        key, theirs, ours = f"pre/f{n}", b"theirs %d" % n, b"from a %d" % n
+        if what != "adds":
+            (a / f"f{n}").write_text("old")
+            sync(msb, "a", "b")
+        if what == "removes":
+            (a / f"f{n}").unlink()
+        else:
+            (a / f"f{n}").write_bytes(ours)
+        made, wrote = [], []
+
+        def before(method, k, query, n=n, key=key, theirs=theirs, made=made, wrote=wrote):
+            checked = k == key and method == ("DELETE" if what == "removes" else "PUT") and what != "adds"
+            if len(made) + 1 >= n and not wrote and not checked:
+                wrote.append(s3.put(key, theirs))
+            if not wrote:
+                made.append((method, k))
+
+        def fault(method, k, nth, n=n, made=made):
+            made.append((method, k))
+            if len(made) == n:
+                os.killpg(push.pid, signal.SIGKILL)
+            return "drop" if len(made) == n else None
+
+        with s3.lock:
+            push = msb.popen("workspace", "sync", "-q", "a", start_new_session=True)
+            if dead:
+                s3.faults[:] = [fault]
+            else:
+                s3.before = before
+        died = push.wait(60) != 0
+        s3.faults.clear()
+        s3.before = lambda method, k, query: None
+        if died:
+            wrote.append(s3.put(key, theirs))
+        if not wrote:
+            assert n > 4
+            return
+        sync(msb, "a", "b", "a", "b")
+        assert tree(a) == tree(b) and s3.objects[key].data == theirs, (n, made)
+        later = not died and ("PUT", key) in made  # than what it replaced
+        assert what == "removes" or later or ours in [t[-1] for t in tree(a).values()], (n, made)
+        for path in list(tree(a)):
+            (a / path).unlink()
+        sync(msb, "a", "b")
+        assert tree(b) == {} and s3.keys("pre/", ours=True) == ["pre/.msb/manifest.json"]
+    raise AssertionError("it does not end")
