@@ -30,7 +30,8 @@ class Object:
 
 class FakeS3:
     """faults: callables (method, key, nth) -> None, a status code, "cut" (the connection breaks after
-    the answer's first half), "drop" (before anything is done) or "lost" (after it was done)."""
+    the answer's first half), "open" (it breaks after all of it, which has no length and does not end), "drop"
+    (before anything is done) or "lost" (after it was done)."""
 
     def __init__(self, conditional=True, page=100, certificate=None):
         self.objects, self.uploads, self.log, self.faults = {}, {}, [], []
@@ -141,15 +142,19 @@ class FakeS3:
             return "SignatureDoesNotMatch"
         return None
 
-    def answer(self, h, status, body=b"", cut=False, **headers):
+    def answer(self, h, status, body=b"", cut=False, unended=False, **headers):
         h.send_response(status)
         for k, v in headers.items():
             h.send_header(k.replace("_", "-"), v)
-        h.send_header("content-length", headers.pop("length", None) or str(len(body)))
+        if unended:
+            h.send_header("transfer-encoding", "chunked")
+            body = b"%x\r\n%b\r\n" % (len(body), body)
+        else:
+            h.send_header("content-length", headers.pop("length", None) or str(len(body)))
         h.end_headers()
         if h.command != "HEAD":
             h.wfile.write(body[:len(body) // 2] if cut else body)
-        if cut:
+        if cut or unended:
             h.wfile.flush()
             h.close_connection = True
             h.connection.shutdown(2)
@@ -190,7 +195,7 @@ class FakeS3:
             return h.connection.shutdown(2)
         if isinstance(data, str):
             return self.error(h, status, data)
-        return self.answer(h, status, data, cut=fault == "cut", **headers)
+        return self.answer(h, status, data, cut=fault == "cut", unended=fault == "open", **headers)
 
     def act(self, h, key, q, body):
         method, o = h.command, self.objects.get(key)
@@ -217,6 +222,8 @@ class FakeS3:
         span = re.fullmatch(r"bytes=(\d+)-(\d*)", h.headers.get("range") or "")
         if span and not self.whole:
             self.ranges.append((key, h.headers["range"].removeprefix("bytes=")))
+            if int(span[1]) >= len(o.data):
+                return 416, "InvalidRange", {}
             at, end = int(span[1]), min(int(span[2] or len(o.data)), len(o.data) - 1)
             headers["content-range"] = f"bytes {at}-{end}/{len(o.data)}"
             return 206, o.data[at:end + 1], headers

@@ -517,6 +517,15 @@ def test_every_request_may_break(msb, s3, two):
     assert s3.keys("pre/.msb/", ours=True) == ["pre/.msb/manifest.json"]
 
 
+def test_an_answer_that_breaks_at_its_end(msb, s3, two):
+    """After the last byte, which nothing says was the last."""
+    a, _ = two
+    s3.put("pre/f", b"x" * (4 << 20))
+    s3.faults.append(lambda method, key, nth: "open" if method == "GET" and key and nth == 1 else None)
+    msb.ok("workspace", "sync", "-q", "a")
+    assert (a / "f").read_bytes() == s3.objects["pre/f"].data and s3.ranges == [("pre/f", f"{4 << 20}-")]
+
+
 def test_a_push_that_dies_is_whole_or_not_there(msb, s3, two):
     a, b = two
     for name in ("f", "g0", "r0"):
