@@ -185,6 +185,21 @@ static int make_dir(struct s3_work *w, struct s3_step *s, struct err *e)
     return 0;
 }
 
+int s3_check_loss(const struct s3_work *w, struct err *e)
+{
+    size_t n = 0;
+    for (size_t i = 0; w->remote.lost && !w->emptied && i < w->plan.n; i++) {
+        const struct s3_step *s = &w->plan.v[i];
+        n += s->action == S3_DELETE_LOCAL && s->local->kind != S3_KIND_DIR;
+    }
+    if (n == 0)
+        return 0;
+    (void)err_set(e, ENODATA, "the bucket has lost its manifest and %zu file%s of the last sync", n,
+                  n == 1 ? "" : "s");
+    err_hint(e, "restore it; or, to remove them here, too: msb workspace sync --emptied");
+    return -ENODATA;
+}
+
 int s3_pull(struct s3_work *w, struct err *e)
 {
     int r = 0;

@@ -230,6 +230,7 @@ static int read_manifest(struct s3_client *c, struct listing *l, struct err *e)
     char key[S3_KEY_SIZE];
     struct s3_object o;
     buf_init(&text, S3_MANIFEST_MAX);
+    l->r->lost = !l->r->manifest_etag[0] && faccessat(l->dir, KEPT_FILE, F_OK, 0) == 0;
     if (!l->r->manifest_etag[0])
         return 0;
     if (read_kept(l->dir, l->r->manifest_etag, &l->r->manifest) == 0)
@@ -436,6 +437,11 @@ int s3_remote_load(struct s3_client *c, const struct s3_config *config, int dir,
 }
 
 /* --- the manifest ---------------------------------------------------------------------------- */
+
+void s3_manifest_forget(int dir)
+{
+    (void)unlinkat(dir, KEPT_FILE, 0);
+}
 
 int s3_manifest_check(struct s3_client *c, const struct s3_config *config, const char *etag,
                       struct err *e)

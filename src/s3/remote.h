@@ -36,6 +36,7 @@ struct s3_remote {
     size_t strange;            /* objects whose names cannot be files */
     uint64_t bytes;
     bool damaged; /* the manifest cannot be read, and is ignored */
+    bool lost;    /* there is none, but there was one */
 };
 
 /* Is told that the server lists the bucket, and that one request is not enough. */
@@ -57,6 +58,9 @@ int s3_remote_load(struct s3_client *c, const struct s3_config *config, int dir,
  * client was faster. */
 int s3_manifest_write(struct s3_client *c, const struct s3_config *config, int dir,
                       const struct s3_tree *t, char etag[S3_ETAG_SIZE], struct err *e);
+
+/* That there was one no longer counts. */
+void s3_manifest_forget(int dir);
 
 /* -EEXIST: it is not the version with the etag any more. */
 int s3_manifest_check(struct s3_client *c, const struct s3_config *config, const char *etag,

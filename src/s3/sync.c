@@ -81,7 +81,7 @@ struct job {
     const struct s3_config *config;
     const struct s3_credentials *keys;
     int dir; /* the workspace's */
-    bool look, probe;
+    bool look, probe, emptied;
     bool may_go_on; /* the caller wants to be told of a long listing for which it need not wait */
     enum s3_here here;
     int cache; /* -1: none */
@@ -390,6 +390,8 @@ static int one_pass(struct s3_work *w, struct job *j, struct err *e)
     const size_t *n = w->plan.count;
     int r = compare(w, j, e);
     if (r == 0)
+        r = s3_check_loss(w, e);
+    if (r == 0)
         r = bring_here(w, j, e);
     if (r == 1)
         return 1;
@@ -405,6 +407,8 @@ static int one_pass(struct s3_work *w, struct job *j, struct err *e)
         r = s3_push(w, e);
     if (r == -EEXIST || (r == 0 && atomic_load(&w->again)))
         return 1;
+    if (r == 0 && w->remote.lost && !w->remote.manifest_etag[0])
+        s3_manifest_forget(w->dir);
     bool saved = (pulled || is_as_recorded(w)) && !w->pushed;
     return r < 0 || saved ? r : save_base(w, j->dir, e);
 }
@@ -485,6 +489,9 @@ static int look(struct s3_work *w, struct job *j, struct err *e)
         if (send_note(j->out.fd, NOTE_DIFFERS, line, MIN((size_t)n, sizeof(line) - 1)) < 0)
             return -EPIPE;
     }
+    if (s3_check_loss(w, e) < 0)
+        s3_work_warn(w, "%s", e->msg);
+    err_clear(e);
     warn_about_remote(w);
     suggest(w);
     return r;
@@ -527,6 +534,7 @@ static int do_job(struct job *j, struct result *res, struct err *e)
                         .data = -1,
                         .tmp = -1,
                         .later = j->here != S3_HERE_ALL,
+                        .emptied = j->emptied,
                         .base_lock = PTHREAD_RWLOCK_INITIALIZER,
                         .cache = j->cache,
                         .warn = send_warning,
@@ -733,6 +741,7 @@ int s3_workspace_sync(const struct store *s, const char *name, struct s3_sync *h
                     .keys = &keys,
                     .dir = dir,
                     .look = how->look,
+                    .emptied = how->emptied,
                     .may_go_on = how->goes_on,
                     .here = how->here,
                     .cache = cache,

@@ -44,6 +44,7 @@ enum s3_here {
 struct s3_sync {
     bool look; /* dry run: change nothing */
     enum s3_here here;
+    bool emptied; /* if the bucket has lost its manifest and files, remove them here, too */
     uint64_t max; /* limit in bytes; 0 = the workspace's own */
     s3_differs_fn differs;
     void *ctx;

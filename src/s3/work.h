@@ -34,6 +34,7 @@ struct s3_work {
     bool unlisted;              /* there are directories whose entries are not here yet */
     bool pushed;                /* something was written to the bucket */
     bool second;                /* not the first pass of this sync */
+    bool emptied;               /* that the bucket has lost everything is meant */
     struct strlist theirs;      /* of all passes: paths where we announced an object, and others
                                  * have put one */
     struct s3_counts counts;
@@ -135,6 +136,8 @@ int s3_fetch_serve(struct s3_work *w, int sock, int idle_ms, struct err *e);
 /* pull.c: brings the local side up to date. push.c: the bucket. */
 /* Whether the content may come later, if anything may. */
 bool s3_can_wait(const struct s3_step *s);
+/* Refuses to remove files here because the bucket was wiped or replaced. */
+int s3_check_loss(const struct s3_work *w, struct err *e);
 int s3_pull(struct s3_work *w, struct err *e);
 int s3_pull_one(struct s3_work *w, struct s3_step *s, struct err *e);
 int s3_push(struct s3_work *w, struct err *e);

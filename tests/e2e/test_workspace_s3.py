@@ -567,6 +567,45 @@ def test_a_push_that_dies_is_whole_or_not_there(msb, s3, two):
     assert s3.keys("pre/.msb/", ours=True) == ["pre/.msb/manifest.json"]
 
 
+def test_a_bucket_that_has_lost_its_files(msb, s3, two):
+    """Its manifest, too: nothing is removed here, until somebody says that it is meant."""
+    a, b = two
+    (a / "d").mkdir()
+    (a / "d" / "f").write_text("1")
+    sync(msb, "a", "b")
+    lost, here = dict(s3.objects), tree(a)
+    s3.objects.clear()
+    p = msb("workspace", "sync", "a", check=1)
+    assert b"the bucket has lost its manifest and 1 file" in p.stderr and b"workspace sync --emptied" in p.stderr
+    assert tree(a) == here and not s3.objects
+    p = msb("workspace", "status", "a", check=0)
+    assert b"has lost its manifest" in p.stderr and status(msb, "a")["d/f"] == "delete-local"
+    assert msb.ok("workspace", "get", "a:d/f", "-") == "1"  # with a warning
+    s3.objects.update(lost)
+    msb.ok("workspace", "sync", "-q", "a")
+    assert tree(a) == here and s3.objects == lost
+    # On purpose. What was changed here since is kept, as always.
+    s3.objects.clear()
+    (a / "mine").write_text("2")
+    msb.ok("workspace", "sync", "-q", "--emptied", "a")
+    assert list(tree(a)) == ["mine"] and s3.keys("pre/") == ["pre/mine"]
+    sync(msb, "b")
+    assert tree(b) == tree(a)
+
+
+def test_a_bucket_that_has_lost_its_manifest(msb, s3, two):
+    """And nothing else: it is missed once at most, and files that are removed after that are."""
+    a, _ = two
+    for name in ("f", "g"):
+        (a / name).write_text("1")
+    sync(msb, "a")
+    del s3.objects["pre/.msb/manifest.json"]
+    msb.ok("workspace", "sync", "-q", "a")
+    del s3.objects["pre/f"]
+    msb.ok("workspace", "sync", "-q", "a")
+    assert list(tree(a)) == ["g"]
+
+
 def test_hostile_servers(msb, s3, two):
     a, _ = two
     for key in ("../up", "x/../../up", "/root", "a//b", "nl\nx", ".", "n" * 300):

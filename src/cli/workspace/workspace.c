@@ -244,7 +244,7 @@ static int sync_one(const struct store *s, const struct args *a, const char *nam
     struct workspace w;
     if (r == 0 && found == 0)
         r = workspace_open(s, name, &w, e);
-    struct s3_sync how = {.warn = ui_warn, .max = max};
+    struct s3_sync how = {.warn = ui_warn, .max = max, .emptied = args_has(a, "emptied")};
     if (r == 0 && *of)
         r = bucket_sync(s, of, &how, &(bool){false}, e);
     return r;
@@ -253,7 +253,10 @@ static int sync_one(const struct store *s, const struct args *a, const char *nam
 static const struct cmd cmd_workspace_sync = {
     .name = "sync",
     .summary = "Copy snapshot workspaces back to the host, and to their buckets",
-    .opts = OPTIONS({"max", 0, "SIZE", "Size limit for this sync"}, QUIET_OPTION),
+    .opts = OPTIONS(
+        {"max", 0, "SIZE", "Size limit for this sync"},
+        {"emptied", 0, NULL, "The bucket was emptied on purpose: remove its files here, too"},
+        QUIET_OPTION),
     .pos = SOME("NAMES", "Workspaces, or sandboxes that have one"),
     .details =
         "A running sandbox is copied as it is now. A stopped one is started for the copy, without "
@@ -261,7 +264,8 @@ static const struct cmd cmd_workspace_sync = {
         "sandbox that ended by itself, or to see results early.\n\n"
         "A workspace in a bucket is brought up to date in both directions. If a file changed on "
         "both sides, both versions are kept: the bucket's keeps the name, the local one is "
-        "renamed.",
+        "renamed. If the bucket has lost its manifest and files, the sync is refused without "
+        "--emptied.",
     .examples = "  msb workspace sync task-7\n"
                 "  msb workspace sync --max 4G task-7",
     .each =
