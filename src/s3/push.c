@@ -63,7 +63,7 @@ static int check(void *ctx, struct err *e)
 struct upload {
     struct s3_work *w;
     struct s3_step *s;
-    char key[S3_KEY_SIZE], id[MAX((int)S3_KEY_ID, (int)S3_ID) + 1];
+    char key[S3_KEY_SIZE], id[S3_ID + 1]; /* or a key's, which is shorter */
     struct strlist meta;
     struct s3_entry got;
     struct s3_put how;

@@ -142,9 +142,11 @@ void s3_gone_name(const char *etag, const char *path, char out[S3_GONE_SIZE])
 /* What is there instead may be a file where there was an object for a directory, or the reverse. */
 const char *s3_gone_find(const struct s3_remote *r, const struct s3_entry *o)
 {
-    const struct s3_entry *m = s3_tree_find(&r->manifest, o->path);
     char name[S3_GONE_SIZE];
-    if (!r->manifest.gone.n || (m && (m->kind == S3_KIND_DIR) == (o->kind == S3_KIND_DIR)))
+    if (!r->manifest.gone.n)
+        return NULL;
+    const struct s3_entry *m = s3_tree_find(&r->manifest, o->path);
+    if (m && (m->kind == S3_KIND_DIR) == (o->kind == S3_KIND_DIR))
         return NULL;
     s3_gone_name(o->etag, o->path, name);
     return s3_pending_find(&r->manifest.gone, name);
