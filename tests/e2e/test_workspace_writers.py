@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from conftest import wait_for
 from test_workspace_s3 import status, sync, tree, two_hosts
 
 
@@ -33,10 +34,14 @@ def texts(path):
     return {re.sub(r"\.conflict-[0-9-]+$", ".conflict", name): what[-1] for name, what in tree(path).items()}
 
 
-def dies(msb, s3, name, method, pattern):
-    """A sync that is killed when it makes such a request."""
+def dies(msb, s3, name, method, pattern, there=None):
+    """A sync that is killed when it makes such a request, and another thread has put an object there."""
     def fault(m, key, nth):
         if m == method and re.fullmatch(pattern, key):
+            if there:
+                s3.lock.release()
+                wait_for(lambda: there in s3.objects)
+                s3.lock.acquire()
             os.killpg(push.pid, signal.SIGKILL)
             return "drop"
         return None
@@ -180,8 +185,7 @@ def test_what_no_push_adds_any_more_never_counts(msb, s3, two):
     sync(msb, "a", "b")
     (a / "x").write_text("2")
     (a / "z").write_text("2")
-    dies(msb, s3, "a", "PUT", "pre/z")
-    assert "pre/x" in s3.objects
+    dies(msb, s3, "a", "PUT", "pre/z", there="pre/x")
     (a / "x").unlink()
     dies(msb, s3, "a", "DELETE", "pre/x")
     sync(msb, "b")
@@ -316,8 +320,7 @@ def test_others_write_where_a_push_died(msb, s3, two, when):
     a, b = two
     (a / "f").write_text("from a")
     (a / "g").write_text("from a")
-    dies(msb, s3, "a", "PUT", "pre/g")
-    assert "pre/f" in s3.objects
+    dies(msb, s3, "a", "PUT", "pre/g", there="pre/f")
     (a / "f").unlink()
     if when == "before the sync":
         s3.put("pre/f", b"theirs")
