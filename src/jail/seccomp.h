@@ -25,6 +25,8 @@ enum seccomp_profile {
     SECCOMP_CONNECTOR,   /* connects to host sockets for a guest; a stray call kills it */
     SECCOMP_INTERCEPT,   /* intercepts TLS connections; a stray call kills it */
     SECCOMP_CONVERTER,   /* turns an archive into an image; a stray call kills it */
+    SECCOMP_BUCKET,      /* talks to a bucket's server; a stray call fails */
+    SECCOMP_BUCKET_UNIX, /* ... and to services of the host, to look up its name */
 };
 
 /* Installs the filter on the calling thread, and on what it starts from here on; each thread of a

@@ -1,8 +1,8 @@
 #include "s3/sync.h"
 
 #include "jail/jail.h"
-#include "jail/landlock.h"
 #include "registry/curl.h"
+#include "s3/confine.h"
 #include "s3/work.h"
 #include "util/fs.h"
 #include "util/loop.h"
@@ -570,37 +570,6 @@ static int open_cache(const struct store *s)
     return MAX(dir_open_at(all, CACHE_DIR), -1);
 }
 
-/* Restricts what it may open: the workspace, and what name lookups and TLS read. */
-static void confine(const struct job *j)
-{
-    const char *const paths[] = {"/etc",
-                                 "/usr",
-                                 "/lib",
-                                 "/lib64",
-                                 "/run/systemd/resolve",
-                                 "/run/resolvconf",
-                                 "/run/NetworkManager",
-                                 "/dev/null",
-                                 "/dev/urandom",
-                                 j->config->ca_certs};
-    struct landlock_grant grants[ARRAY_LEN(paths) + 3] = {{.fd = j->dir, .write = true}};
-    size_t n = 1;
-    if (j->cache >= 0)
-        grants[n++] = (struct landlock_grant){.fd = j->cache, .write = true};
-    const size_t ours = n;
-    int data = dir_open_at(j->dir, "data");
-    if (data >= 0) /* separately: a share server's directories are in a mount that begins there */
-        grants[n++] = (struct landlock_grant){.fd = data, .write = true};
-    for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
-        int fd = paths[i] ? open(paths[i], O_PATH | O_CLOEXEC) : -1;
-        if (fd >= 0)
-            grants[n++] = (struct landlock_grant){.fd = fd};
-    }
-    (void)landlock_enter(grants, n); /* a second line of defense, where the host has it */
-    for (size_t i = ours; i < n; i++)
-        (void)close(grants[i].fd);
-}
-
 static _Noreturn void child(struct job *j, pid_t parent)
 {
     struct result res = {0};
@@ -619,7 +588,9 @@ static _Noreturn void child(struct job *j, pid_t parent)
     (void)prctl(PR_SET_DUMPABLE, 0); /* the keys are in its memory */
     res.r = jail_set_limits(limits, ARRAY_LEN(limits), &res.e);
     (void)process_close_others(3, keep, ARRAY_LEN(keep));
-    confine(j);
+    const struct s3_reach reach = {j->dir, j->cache, j->config->ca_certs, j->config->endpoint};
+    if (res.r == 0)
+        res.r = s3_confine(&reach, &res.e);
     if (res.r == 0)
         res.r = do_job(j, &res, &res.e);
     (void)send_note(j->out.fd, NOTE_RESULT, &res, sizeof(res));

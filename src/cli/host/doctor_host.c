@@ -254,8 +254,8 @@ static void namespaces_remedy(struct check *c)
     }
 }
 
-/* What the reduced jail relies on. */
-static void check_reduced(struct doctor *d)
+/* What the reduced jail relies on, and the process that talks to a bucket's server. */
+static void check_landlock(struct doctor *d, bool reduced)
 {
     int version = landlock_version();
     if (version >= 6)
@@ -266,7 +266,10 @@ static void check_reduced(struct doctor *d)
         doctor_remedy(
             doctor_add(
                 d, "Landlock", MARK_WARN,
-                "not available: a compromised monitor or share server could open your files"),
+                reduced
+                    ? "not available: a compromised monitor or share server could open your files"
+                    : "not available: a server of S3 buckets that compromised the process which "
+                      "syncs them could open your files"),
             "use Linux 5.13 or newer with landlock in its lsm= list");
 }
 
@@ -317,8 +320,7 @@ void doctor_namespaces(struct doctor *d)
                                      "refused (%s): sandboxes run in a reduced jail",
                                      strerror(code)));
     }
-    if (d->refused || jail == JAIL_REDUCED)
-        check_reduced(d);
+    check_landlock(d, d->refused || jail == JAIL_REDUCED);
 }
 
 /* --- the rest -------------------------------------------------------------------------------- */

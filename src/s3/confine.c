@@ -1,0 +1,122 @@
+/* libcurl is loaded and initialized before (registry/curl.h). What it, the resolver and TLS read
+ * later is listed here by file, or by directory if files in it come and go: as root, the process
+ * could read all of /etc, private keys and password hashes included.
+ */
+#include "s3/confine.h"
+
+#include "jail/jail.h"
+#include "jail/landlock.h"
+#include "jail/seccomp.h"
+#include "util/cleanup.h"
+#include "util/fs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The C library, with its resolver.
+ * #syscalls:bucket exit exit_group rt_sigreturn restart_syscall rt_sigprocmask rt_sigaction
+ * sigaltstack futex mmap munmap mprotect mremap brk madvise rseq set_robust_list sched_yield
+ * sched_getaffinity gettid getpid clone getrandom uname sysinfo
+ * clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time
+ * stat lstat access statx sendmmsg recvmsg sendmsg bind ioctl prlimit64
+ *
+ * libcurl and OpenSSL.
+ * #syscalls:bucket socket socketpair connect getsockname getpeername getsockopt setsockopt shutdown
+ * sendto recvfrom poll ppoll select pselect6 pipe2 eventfd2 readv writev fcntl
+ * getuid geteuid getgid getegid
+ *
+ * What this folder and util/ do.
+ * #syscalls:bucket openat openat2 close read write pread64 pwrite64 lseek fstat newfstatat
+ * faccessat faccessat2 readlinkat getdents64 fchmod ftruncate fsync fdatasync flock utimensat
+ * renameat renameat2 unlinkat mkdirat symlinkat fgetxattr fsetxattr fremovexattr dup */
+
+/* Files of root's that others own or protected, in the workspace. */
+#define CAPS (1ULL << CAP_DAC_OVERRIDE | 1ULL << CAP_FOWNER)
+
+static const char *const readable[] = {
+    /* Names. A file that is replaced meanwhile is out of reach, until the next process. */
+    "/etc/resolv.conf",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/host.conf",
+    "/etc/gai.conf",
+    "/etc/services",
+    "/run/systemd/resolve",
+    "/run/resolvconf",
+    "/run/NetworkManager",
+    /* Certificates, where distributions keep them, and what their links lead to. */
+    "/etc/ssl/certs",
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/ssl/cert.pem",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/openssl.cnf",
+    "/etc/pki/tls/certs",
+    "/etc/pki/tls/cert.pem",
+    "/etc/pki/tls/openssl.cnf",
+    "/etc/pki/ca-trust/extracted",
+    "/etc/ca-certificates/extracted",
+    "/etc/crypto-policies",
+    "/usr/share/ca-certificates",
+    "/usr/local/share/ca-certificates",
+    "/usr/share/crypto-policies",
+    "/usr/share/pki",
+    "/var/lib/ca-certificates",
+    /* Libraries: the resolver loads modules when it needs them. */
+    "/etc/ld.so.cache",
+    "/lib",
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/local/lib",
+    /* The C library's. */
+    "/etc/localtime",
+    "/usr/share/zoneinfo",
+    "/dev/null",
+    "/dev/urandom",
+};
+
+static int confine_files(const struct s3_reach *reach)
+{
+    struct landlock_grant grants[ARRAY_LEN(readable) + 4] = {{.fd = reach->dir, .write = true}};
+    size_t n = 1;
+    if (reach->cache >= 0)
+        grants[n++] = (struct landlock_grant){.fd = reach->cache, .write = true};
+    const size_t ours = n;
+    int data = dir_open_at(reach->dir, "data");
+    if (data >= 0) /* separately: a share server's directories are in a mount that begins there */
+        grants[n++] = (struct landlock_grant){.fd = data, .write = true};
+    for (size_t i = 0; i <= ARRAY_LEN(readable); i++) {
+        const char *path = i < ARRAY_LEN(readable) ? readable[i] : reach->ca_certs;
+        int fd = path ? open(path, O_PATH | O_CLOEXEC) : -1;
+        if (fd >= 0)
+            grants[n++] = (struct landlock_grant){.fd = fd};
+    }
+    int r = landlock_enter(grants, n);
+    for (size_t i = ours; i < n; i++)
+        (void)close(grants[i].fd);
+    return r == -EOPNOTSUPP ? 0 : r;
+}
+
+/* Names below .local may be known only to a service of the host's (Avahi), which has a socket. */
+static bool is_local(const char *endpoint)
+{
+    const char *at = endpoint ? strstr(endpoint, "://") : NULL;
+    static const char local[] = ".local";
+    size_t n = at ? strcspn(at + 3, ":/") : 0, k = sizeof(local) - 1;
+    return n > k && strncasecmp(at + 3 + n - k, local, k) == 0;
+}
+
+int s3_confine(const struct s3_reach *reach, struct err *e)
+{
+    int r = jail_keep_caps(CAPS, e);
+    if (r < 0)
+        return r;
+    r = confine_files(reach);
+    if (r < 0)
+        return err_sys(e, -r, "cannot restrict access to files");
+    r = seccomp_enter(is_local(reach->endpoint) ? SECCOMP_BUCKET_UNIX : SECCOMP_BUCKET);
+    return r < 0 ? err_sys(e, -r, "cannot restrict system calls") : 0;
+}
