@@ -1,6 +1,7 @@
 #include "launch/fetcher.h"
 
 #include "launch/beside.h"
+#include "policy/rulebook.h"
 #include "s3/config.h"
 #include "s3/sync.h"
 #include "util/cleanup.h"
@@ -80,7 +81,12 @@ static int sync_now(const struct store *s, const char *name)
 {
     struct err e = {0};
     struct s3_sync how = {.here = S3_HERE_MARKS, .warn = beside_log};
-    int r = s3_workspace_sync(s, name, &how, &(bool){false}, &e);
+    struct store here = *s;
+    here.policy_file =
+        NULL; /* that was for the command that started us, whose arguments are gone */
+    int r = policy_hold_workspace(&here, name, &e);
+    if (r == 0)
+        r = s3_workspace_sync(s, name, &how, &(bool){false}, &e);
     if (r < 0)
         beside_log(e.msg);
     return r;

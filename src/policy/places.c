@@ -239,6 +239,13 @@ int policy_hold_bucket(const struct store *s, const char *workspace, const struc
     return text ? hold_apart(s, b, &none, "", "buckets", hold_bucket, text, true, e) : err_oom(e);
 }
 
+int policy_hold_workspace(const struct store *s, const char *name, struct err *e)
+{
+    AUTO_S3_CONFIG struct s3_config c = {0};
+    AUTO_CLOSE int dir = workspace_dir_open(s, name, NULL);
+    return dir >= 0 && s3_config_load(dir, &c, NULL) == 0 ? policy_hold_bucket(s, name, &c, e) : 0;
+}
+
 int policy_hold_transfer(const struct store *s, const char *workspace, const char *path, bool write,
                          struct err *e)
 {

@@ -144,6 +144,8 @@ int policy_hold_volume(const struct store *s, const char *volume, uint64_t size,
 struct s3_config;
 int policy_hold_bucket(const struct store *s, const char *workspace, const struct s3_config *at,
                        struct err *e);
+/* The same for one that exists; it may also be local, or gone. */
+int policy_hold_workspace(const struct store *s, const char *name, struct err *e);
 
 /* Configures the audit log as the policy demands: for audit_configure_with(). */
 void policy_audit(const struct store *s);

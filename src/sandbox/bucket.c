@@ -11,9 +11,7 @@
 int bucket_sync(const struct store *s, const char *name, struct s3_sync *how, bool *remote,
                 struct err *e)
 {
-    AUTO_S3_CONFIG struct s3_config c = {0};
-    AUTO_CLOSE int dir = workspace_dir_open(s, name, NULL);
-    int r = dir >= 0 && s3_config_load(dir, &c, NULL) == 0 ? policy_hold_bucket(s, name, &c, e) : 0;
+    int r = policy_hold_workspace(s, name, e);
     return r < 0 ? r : s3_workspace_sync(s, name, how, remote, e);
 }
 

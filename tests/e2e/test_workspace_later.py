@@ -381,6 +381,22 @@ def test_changes_are_uploaded_while_it_runs(msb, s3):
     assert json.loads(msb.ok("inspect", "box", "--format", "json"))["config"]["workspace"]["sync"] == "close"
 
 
+def test_the_policy_holds_while_it_runs(msb, s3):
+    """A bucket that is forbidden meanwhile gets nothing more; what it has can still be read."""
+    s3.put("pre/old", b"old")
+    msb.create("box", "--workspace", "w", "--workspace-sync", "fsync")
+    policy = msb.home / "policy.yaml"
+    policy.write_text('buckets: ["s3://other"]\n')
+    write = ["exec", "-q", "box", "--", "dd", "if=/dev/zero", "of=/workspace/new", "bs=1k", "count=1", "conv=fsync"]
+    p = msb(*write)
+    assert p.returncode == 1 and b"put/output error" in p.stderr, p
+    assert "refused by policy: buckets: asked for " in msb.ok("logs", "--source", "system", "box")
+    assert s3.keys() == ["pre/old"] and sh(msb, "box", "cat /workspace/old") == "old"
+    policy.unlink()
+    msb.ok(*write)
+    assert s3.keys() == ["pre/new", "pre/old"]
+
+
 def test_an_fsync_that_means_in_the_bucket(msb, s3):
     msb.create("box", "--workspace", "w", "--workspace-sync", "fsync")
     write = "dd if=/dev/zero of=/workspace/{} bs=1k count=4 conv=fsync 2>&1"
