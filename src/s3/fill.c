@@ -48,6 +48,8 @@ int s3_content_get(struct s3_work *w, const struct s3_entry *of, int fd,
     if (r == -ESTALE && s3_head_listed(w->client, key, of->etag, &ret->object, NULL) == 0) {
         char etag[S3_ETAG_SIZE];
         memcpy(etag, ret->object.etag, sizeof(etag));
+        hasher_init(&ret->h); /* some of it may have come before the connection broke */
+        ret->size = 0;
         r = s3_get(w->client, key, etag, of->size, on_data, ret, &ret->object, e);
     }
     hasher_hex(&ret->h, ret->sha);

@@ -187,17 +187,24 @@ static int finish(struct arrival *a, struct err *e)
     return r;
 }
 
+/* From the first part that is not here. */
+static int bring_version(struct arrival *a, const char *key, const char *etag, struct err *e)
+{
+    uint64_t from = (uint64_t)(a->run->next - 1) * LATER_PART;
+    uint64_t end = MIN((uint64_t)(a->run->end - 1) * LATER_PART, a->of->size);
+    a->used = 0;
+    return s3_get_range(a->w->client, key, etag, from, end - from, on_bytes, a, e);
+}
+
 static int bring(struct arrival *a, struct err *e)
 {
     char key[S3_KEY_SIZE];
-    uint64_t from = (uint64_t)(a->run->next - 1) * LATER_PART;
-    uint64_t end = MIN((uint64_t)(a->run->end - 1) * LATER_PART, a->of->size);
     s3_key(a->w->config, a->of->path, key);
-    int r = s3_get_range(a->w->client, key, a->of->etag, from, end - from, on_bytes, a, e);
+    int r = bring_version(a, key, a->of->etag, e);
     struct s3_object o; /* only if the hash will be checked */
     if (r == -ESTALE && a->of->sha[0] && !a->of->guessed &&
         s3_head_listed(a->w->client, key, a->of->etag, &o, NULL) == 0)
-        r = s3_get_range(a->w->client, key, o.etag, from, end - from, on_bytes, a, e);
+        r = bring_version(a, key, o.etag, e);
     if (r == -ECANCELED)
         return 0;
     if (r == -ESTALE || r == -ENOENT)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import threading
@@ -315,6 +316,36 @@ def test_a_large_file_with_another_etag_than_is_listed(msb, s3):
     assert unfetched(data(msb, "w")) == set() and msb.ok("logs", "--source", "system", "box").count("copied") == 0
     assert sh(msb, "box", "md5sum </workspace/copied").split()[0] == hashlib.md5(s3.objects["pre/copied"].data).hexdigest()
     msb.ok("rm", "-q", "-f", "box")
+
+
+@pytest.mark.parametrize("size", [2 << 20, 34 << 20], ids=["whole", "parts"])
+def test_an_answer_that_breaks_before_the_etag_is_another(msb, s3, size):
+    """What is asked for again then comes from where it began, or in parts, from where it stopped."""
+    content = b"".join(hashlib.sha256(b"%d" % i).digest() for i in range(size // 32))
+    (data(msb, "w") / "file").write_bytes(content)
+    sync(msb, "w")
+    msb.ok("workspace", "rm", "-q", "w")
+    shutil.rmtree(msb.home / "cache" / "objects", ignore_errors=True)
+    msb.ok("workspace", "create", "w", "--s3", f"s3://{BUCKET}/pre", "--endpoint", s3.url)
+    one = s3.objects["pre/file"]
+    one.etag = one.listed = "what-is-listed"
+    manifest = s3.objects["pre/.msb/manifest.json"]
+    manifest.data = re.sub(rb'("file".*?"etag": ?")[^"]*', rb"\g<1>what-is-listed", manifest.data)
+
+    def once(method, key, nth):
+        if (method, key, nth) == ("GET", "pre/file", 1):
+            return "cut"
+        if key == "pre/file":
+            one.etag = "what-it-has"
+        return None
+
+    s3.seen.clear()
+    s3.faults.append(once)
+    msb.create("box", "--workspace", "w")
+    md5 = sh(msb, "box", "md5sum /workspace/file")
+    assert s3.seen["GET", "pre/file"] >= 3 and md5.startswith(hashlib.md5(content).hexdigest())
+    msb.ok("stop", "-q", "box")
+    assert (data(msb, "w") / "file").read_bytes() == content
 
 
 def test_times_hold_while_content_arrives(msb, s3):
