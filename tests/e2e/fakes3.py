@@ -6,6 +6,7 @@ import collections
 import contextlib
 import hashlib
 import hmac
+import io
 import re
 import ssl
 import threading
@@ -30,8 +31,9 @@ class Object:
 
 class FakeS3:
     """faults: callables (method, key, nth) -> None, a status code, "cut" (the connection breaks after
-    the answer's first half), "open" (it breaks after all of it, which has no length and does not end), "drop"
-    (before anything is done) or "lost" (after it was done)."""
+    the first half of the answer's body), ("cut", n) (after the answer's first n bytes, or before its
+    last -n), "open" (after all of it, which has no length and does not end), "drop" (before anything is
+    done) or "lost" (after it was done)."""
 
     def __init__(self, conditional=True, page=100, certificate=None):
         self.objects, self.uploads, self.log, self.faults = {}, {}, [], []
@@ -89,7 +91,7 @@ class FakeS3:
 
         self.server = Server(("127.0.0.1", 0), Handler)
         self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.server.server_address[1]}"
-        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True)
         self.thread.start()
 
     def close(self):
@@ -159,6 +161,14 @@ class FakeS3:
             h.close_connection = True
             h.connection.shutdown(2)
 
+    def cut(self, h, n, answer):
+        wire, h.wfile = h.wfile, io.BytesIO()
+        answer()
+        wire.write(h.wfile.getvalue()[:n])
+        wire.flush()
+        h.wfile, h.close_connection = wire, True
+        h.connection.shutdown(2)
+
     def error(self, h, status, code):
         self.answer(h, status, f"<?xml version='1.0'?>\n<Error><Code>{code}</Code>"
                                f"<Message>it is \x1b[31m{code}</Message></Error>"
@@ -193,6 +203,9 @@ class FakeS3:
         if fault == "lost":
             h.close_connection = True
             return h.connection.shutdown(2)
+        if isinstance(fault, tuple):
+            return self.cut(h, fault[1], lambda: self.error(h, status, data) if isinstance(data, str)
+                            else self.answer(h, status, data, **headers))
         if isinstance(data, str):
             return self.error(h, status, data)
         return self.answer(h, status, data, cut=fault == "cut", unended=fault == "open", **headers)
