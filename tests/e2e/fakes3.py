@@ -41,6 +41,7 @@ class FakeS3:
         self.conditional, self.page = conditional, page
         self.lock = threading.Lock()
         self.before = lambda method, key, query: None  # is called with each request, and may take its time
+        self.error_headers = {}  # more headers of errors
         self.list_extra = ""  # more XML in every listing
         self.ordered = True  # whether it knows start-after and delimiter
         self.order = lambda key: key  # what keys are sorted by
@@ -172,7 +173,7 @@ class FakeS3:
     def error(self, h, status, code):
         self.answer(h, status, f"<?xml version='1.0'?>\n<Error><Code>{code}</Code>"
                                f"<Message>it is \x1b[31m{code}</Message></Error>"
-                               .replace("\x1b", "&#x9b;").encode())
+                               .replace("\x1b", "&#x9b;").encode(), **self.error_headers)
 
     def serve(self, h, body):
         whole, _, query = h.path.partition("?")
