@@ -208,6 +208,8 @@ static int markup(struct xml *x)
 
 int xml_parse(const char *p, size_t n, xml_fn fn, void *ctx)
 {
+    if (n == 0) /* then p may be NULL */
+        return -EBADMSG;
     struct xml x = {.p = p, .end = p + n, .fn = fn, .ctx = ctx};
     (void)skip(&x, "\xef\xbb\xbf");
     int r = skip(&x, "<?xml") ? skip_past(&x, "?>") : 0;
