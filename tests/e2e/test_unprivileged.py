@@ -126,19 +126,48 @@ def test_run(user):
     assert user.ok("ls", "-q") == ""
 
 
-def test_a_fuse_mount_of_the_users(user, account, place):
+def by(account):
+    return ["setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups"]
+
+
+class Bindfs:
+    """A mount that the user makes, as with any program of that kind: by fusermount3, which is root's."""
+
+    def __init__(self, directory, account):
+        for tool in ("bindfs", "fusermount3"):
+            need(shutil.which(tool), f"{tool} is not installed")
+        self.path, self.behind = directory / "mounted", directory / "behind"
+        for d in (self.path, self.behind):
+            d.mkdir()
+            os.chown(d, account.pw_uid, account.pw_gid)
+        self.theirs = by(account)
+        self.process = subprocess.Popen([*self.theirs, "bindfs", "-f", "--no-allow-other", self.behind, self.path])
+        wait_for(lambda: self.is_mounted() or self.process.poll() is not None)
+        need(self.process.poll() is None, "bindfs cannot mount here (has everyone access to /dev/fuse?)")
+
+    def is_mounted(self):
+        return f" {self.path} fuse" in pathlib.Path("/proc/self/mounts").read_text()
+
+    def close(self):
+        subprocess.run([*self.theirs, "fusermount3", "-uz", self.path], check=True)
+        assert self.process.wait(30) == 0
+
+
+@pytest.mark.parametrize("kind", ["fusekit", "bindfs"])
+def test_a_fuse_mount_of_the_users(user, account, place, kind):
     """No one else may look into it, including root."""
-    d = place / "fuse"
+    d, theirs = place / kind, by(account)
     d.mkdir()
-    mount = fusekit.Mount(d, account.pw_uid, account.pw_gid)
+    mount = Bindfs(d, account) if kind == "bindfs" else fusekit.Mount(d, account.pw_uid, account.pw_gid)
     try:
         with pytest.raises(PermissionError):
             os.listdir(mount.path)
         for how in (["--workspace", mount.path], ["-v", f"{mount.path}:/workspace"]):
-            for p in (mount.behind / "c", mount.behind / "e"):
-                subprocess.run(["rm", "-rf", p], check=True)
+            subprocess.run([*theirs, "rm", "-rf", mount.path / "c", mount.path / "e"], check=True)
             assert user.ok("run", "-q", *how, "--", "sh", "-c", fusekit.TOUR) == fusekit.TOLD
             assert fusekit.left(mount)
+            if kind == "bindfs":
+                assert (mount.behind / "c").stat().st_uid == account.pw_uid
     finally:
         mount.close()
 
