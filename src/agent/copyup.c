@@ -15,11 +15,16 @@ enum { DEPTH_MAX = 128, PIECE = 1 << 20 };
 
 static int copy_below(int from, int to, unsigned depth);
 
-static int copy_file(int from, int to, const char *name)
+/* Other containers of a pod may be changing what is copied, so that the name can be another file's
+ * by now: st tells of the one whose content it is. */
+static int copy_file(int from, int to, const char *name, struct stat *st)
 {
-    AUTO_CLOSE int in = openat(from, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    AUTO_CLOSE int out =
-        in < 0 ? -1 : openat(to, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    AUTO_CLOSE int in = openat(from, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (in < 0 || fstat(in, st) < 0)
+        return -errno;
+    if (!S_ISREG(st->st_mode))
+        return -EBUSY;
+    AUTO_CLOSE int out = openat(to, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     ssize_t n = out < 0 ? -1 : 1;
     while (n > 0)
         n = sendfile(out, in, NULL, PIECE);
@@ -34,10 +39,12 @@ static int copy_link(int from, int to, const char *name)
     return n < 0 || symlinkat(target, to, name) < 0 ? -errno : 0;
 }
 
-static int copy_directory(int from, int to, const char *name, unsigned depth)
+static int copy_directory(int from, int to, const char *name, unsigned depth, struct stat *st)
 {
     AUTO_CLOSE int in = dir_open_at(from, name);
-    AUTO_CLOSE int out = in < 0 ? in : mkdirat(to, name, 0700) < 0 ? -errno : dir_open_at(to, name);
+    if (in < 0 || fstat(in, st) < 0)
+        return in < 0 ? in : -errno;
+    AUTO_CLOSE int out = mkdirat(to, name, 0700) < 0 ? -errno : dir_open_at(to, name);
     return out < 0 ? out : depth == 0 ? -ELOOP : copy_below(in, out, depth - 1);
 }
 
@@ -49,8 +56,8 @@ static int copy_one(int from, int to, const char *name, unsigned depth)
     if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode) &&
         !S_ISFIFO(st.st_mode))
         return 0;
-    int r = S_ISDIR(st.st_mode)                        ? copy_directory(from, to, name, depth)
-            : S_ISREG(st.st_mode)                      ? copy_file(from, to, name)
+    int r = S_ISDIR(st.st_mode)                        ? copy_directory(from, to, name, depth, &st)
+            : S_ISREG(st.st_mode)                      ? copy_file(from, to, name, &st)
             : S_ISLNK(st.st_mode)                      ? copy_link(from, to, name)
             : mknodat(to, name, S_IFIFO | 0600, 0) < 0 ? -errno
                                                        : 0;
@@ -68,9 +75,14 @@ static int copy_below(int from, int to, unsigned depth)
     int r = 0;
     if (!d)
         return -errno;
-    for (const struct dirent *entry; r == 0 && (entry = readdir(d));)
+    while (r == 0) {
+        errno = 0;
+        const struct dirent *entry = readdir(d);
+        if (!entry)
+            return -errno;
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
             r = copy_one(from, to, entry->d_name, depth);
+    }
     return r;
 }
 
