@@ -39,6 +39,7 @@ enum {
     KEYS_MAX = 2,
     FIRST_PRIORITY = 1,     /* of filters */
     LAST_PRIORITY = 0x6d73, /* by which our redirection is recognized later */
+    OLD_PRIORITY = 2,       /* the same, until LAST_PRIORITY replaced it */
     TRIES = 50,             /* 2 ms apart: a device exists until its last holder has ended */
     PAUSE_NS = 2000000,
 };
@@ -311,7 +312,10 @@ static int change_ingress(int fd, int index, bool add)
 static int find_other(const struct nlmsghdr *h, void *ctx)
 {
     const struct tcmsg *t = NLMSG_DATA(h);
-    return TC_H_MAJ(t->tcm_info) >> 16 != LAST_PRIORITY;
+    const struct rtattr *kind = attr(h, sizeof(*t), TCA_KIND);
+    bool old = t->tcm_info == TC_H_MAKE(OLD_PRIORITY << 16, htons(ETH_P_ALL)) && kind &&
+               RTA_PAYLOAD(kind) == sizeof("u32") && memcmp(RTA_DATA(kind), "u32", 4) == 0;
+    return !old && TC_H_MAJ(t->tcm_info) >> 16 != LAST_PRIORITY;
 }
 
 /* Removes a redirection, also one left by a container that was not deleted; but not what another
@@ -571,19 +575,26 @@ json_t *netns_describe(const char *path)
                : NULL;
 }
 
+static bool is_described(const json_t *netns, const struct stat *st)
+{
+    return json_is_string(netns) ||
+           ((json_int_t)st->st_dev == json_integer_value(json_object_get(netns, "device")) &&
+            (json_int_t)st->st_ino == json_integer_value(json_object_get(netns, "inode")));
+}
+
 /* In a separate process: the caller stays where it is. */
 void netns_release(const json_t *netns)
 {
-    const char *path = json_string_value(json_object_get(netns, "path"));
+    /* Before there was more to say, a container's state had only the path. */
+    const char *path =
+        json_string_value(json_is_string(netns) ? netns : json_object_get(netns, "path"));
     AUTO_CLOSE int ns = path ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
     struct stat st;
-    if (ns < 0 || fstat(ns, &st) < 0 ||
-        (json_int_t)st.st_dev != json_integer_value(json_object_get(netns, "device")) ||
-        (json_int_t)st.st_ino != json_integer_value(json_object_get(netns, "inode")))
+    if (ns < 0 || fstat(ns, &st) < 0)
         return;
     pid_t pid = fork();
     if (pid == 0) {
-        if (setns(ns, CLONE_NEWNET) == 0)
+        if (setns(ns, CLONE_NEWNET) == 0 && is_described(netns, &st))
             give_back();
         _exit(0);
     }

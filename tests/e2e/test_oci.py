@@ -774,6 +774,37 @@ def test_rules_of_others(rt, pod):
 
 
 @needs_root
+def test_namespaces_of_older_containers(rt, pod):
+    """The state of one that an older msb created has only the path, and its redirection another priority: still msb's own."""
+    need("/usr/sbin/tc")
+    tc = lambda *args: subprocess.run(["/usr/sbin/tc", "-n", pod.inside, *args], check=True, capture_output=True, text=True).stdout
+
+    def left_by_old():
+        tc("qdisc", "add", "dev", "eth0", "ingress")
+        tc("filter", "add", "dev", "eth0", "parent", "ffff:", "protocol", "all", "prio", "2", "u32", "match", "u32", "0", "0",
+           "action", "mirred", "egress", "redirect", "dev", "lo")
+
+    left_by_old()
+    assert "10.99.7.2" in rt.run(sh("ip -o addr"), linux={"namespaces": pod.spec})
+    pid = rt.create("old", sh("sleep 1000"), linux={"namespaces": pod.spec})
+    os.kill(pid, signal.SIGKILL)
+    reap(pid)
+    wait_for(lambda: "msb0" not in pod.ip(pod.inside, "link"))
+    tc("qdisc", "del", "dev", "eth0", "ingress")
+    left_by_old()
+    change_netns(rt, "old", lambda netns: netns["path"])
+    rt("delete", "old")
+    assert "ingress" not in tc("qdisc", "show", "dev", "eth0")
+
+
+def change_netns(rt, cid, change):
+    path = rt.root / "containers" / cid / "state.json"
+    state = json.loads(path.read_text())
+    state["netns"] = change(state["netns"])
+    path.write_text(json.dumps(state))
+
+
+@needs_root
 def test_a_network_that_is_the_callers_own(rt, pod):
     """As good as none, and so msb's own: the caller's interface stays the caller's, and the node can be reached."""
     bundle = rt.bundle(sh("ip -o addr"), linux={"namespaces": pod.spec})
