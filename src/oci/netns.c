@@ -1,6 +1,7 @@
 #include "oci/netns.h"
 
 #include "util/cleanup.h"
+#include "util/fs.h"
 #include "util/process.h"
 
 #include <arpa/inet.h>
@@ -566,20 +567,57 @@ static void give_back(void)
         (void)own_address(fd, &i, true);
 }
 
+/* Of the network namespace that the process is in; no other one has it until the host restarts. 0:
+ * the kernel is older than 5.14. */
+static json_int_t own_cookie(void)
+{
+    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    uint64_t ret = 0;
+    socklen_t n = sizeof(ret);
+    return getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &ret, &n) < 0 ? 0 : (json_int_t)ret;
+}
+
+/* In a separate process, too. */
+static json_int_t cookie_of(int ns)
+{
+    int ends[2];
+    json_int_t ret = 0;
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return 0;
+    AUTO_CLOSE int from = ends[0];
+    AUTO_CLOSE int to = ends[1];
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (setns(ns, CLONE_NEWNET) == 0)
+            ret = own_cookie();
+        _exit(write_all(to, &ret, sizeof(ret)) < 0);
+    }
+    close_fd(&to);
+    if (read_up_to(from, &ret, sizeof(ret)) != sizeof(ret))
+        ret = 0;
+    if (pid > 0)
+        (void)process_wait(pid);
+    return ret;
+}
+
 json_t *netns_describe(const char *path)
 {
+    AUTO_CLOSE int ns = path ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
     struct stat st;
-    return path && stat(path, &st) == 0
-               ? json_pack("{s:s, s:I, s:I}", "path", path, "device", (json_int_t)st.st_dev,
-                           "inode", (json_int_t)st.st_ino)
+    return ns >= 0 && fstat(ns, &st) == 0
+               ? json_pack("{s:s, s:I, s:I, s:I}", "path", path, "device", (json_int_t)st.st_dev,
+                           "inode", (json_int_t)st.st_ino, "cookie", cookie_of(ns))
                : NULL;
 }
 
+/* The inode alone does not suffice: its number is used again. */
 static bool is_described(const json_t *netns, const struct stat *st)
 {
+    json_int_t cookie = json_integer_value(json_object_get(netns, "cookie"));
     return json_is_string(netns) ||
            ((json_int_t)st->st_dev == json_integer_value(json_object_get(netns, "device")) &&
-            (json_int_t)st->st_ino == json_integer_value(json_object_get(netns, "inode")));
+            (json_int_t)st->st_ino == json_integer_value(json_object_get(netns, "inode")) &&
+            (!cookie || cookie == own_cookie()));
 }
 
 /* In a separate process: the caller stays where it is. */

@@ -33,5 +33,5 @@ void netns_free(struct netns *n);
 /* What netns_release() needs; NULL: there is none at that path, or out of memory. */
 json_t *netns_describe(const char *path);
 /* Gives the interface back to the namespace, unless it is gone: another one may have its path, which
- * can be that of a process. */
+ * can be that of a process. (Before Linux 5.14, one that also has its inode number is taken for it.) */
 void netns_release(const json_t *netns);

@@ -805,6 +805,20 @@ def change_netns(rt, cid, change):
 
 
 @needs_root
+def test_a_namespace_with_the_inode_of_another(rt, pod):
+    """Once a namespace is gone, the next may get its path and inode number: not the container's, and left alone at its delete."""
+    need("/usr/sbin/tc")
+    show = lambda: run_in(pod.inside, "/usr/sbin/tc", "filter", "show", "dev", "eth0", "ingress")
+    pid = rt.create("gone", sh("sleep 1000"), linux={"namespaces": pod.spec})
+    os.kill(pid, signal.SIGKILL)
+    reap(pid)
+    wait_for(lambda: "msb0" not in pod.ip(pod.inside, "link"))
+    change_netns(rt, "gone", lambda netns: {**netns, "cookie": 1})  # the first namespace's
+    rt("delete", "gone")
+    assert "mirred" in show()
+
+
+@needs_root
 def test_a_network_that_is_the_callers_own(rt, pod):
     """As good as none, and so msb's own: the caller's interface stays the caller's, and the node can be reached."""
     bundle = rt.bundle(sh("ip -o addr"), linux={"namespaces": pod.spec})
