@@ -1,6 +1,7 @@
 """Files of sandboxes in a cluster: the operations that local ones have, by scripts in a pod; and the archives that its tar
 makes."""
 import asyncio
+import contextlib
 import errno
 import io
 import os
@@ -198,6 +199,20 @@ def test_archives_that_are_hostile(tmp_path, entries):
         unpack(archive(*entries), out)
     assert [p.name for p in outside.iterdir()] == ["secret"] and sorted(os.listdir(tmp_path)) == ["out", "outside"]
     assert not (out / "h").exists() or "s3cret" not in (out / "h").read_text()
+
+
+@pytest.mark.parametrize("swapped", ["top", "top/sub"])
+def test_an_upload_follows_no_directory_that_was_replaced(tmp_path, swapped):
+    for place in ("top", "outside"):
+        (tmp_path / place / "sub").mkdir(parents=True)
+        (tmp_path / place / "sub" / "f").write_text("fine!" if place == "top" else "s3cret")
+    tree, found = _tar.Tree(str(tmp_path / "top")), b""
+    (tmp_path / swapped).rename(tmp_path / "gone")
+    (tmp_path / swapped).symlink_to(tmp_path / "outside" / swapped.replace("top", ".", 1))
+    with contextlib.suppress(OSError):
+        found = b"".join(tree.pieces())
+    tree.close()
+    assert b"s3cre" not in found and (b"fine!" in found) == (swapped == "top")
 
 
 def test_archives_that_are_none(tmp_path):

@@ -271,8 +271,11 @@ class KubeFiles(Files):
         source = os.fspath(local)
         if stat.S_ISDIR(os.stat(source).st_mode):
             tree = _tar.Tree(source)
-            await self._run(path, 'mkdir -p "$1" && tar -xpof - -C "$1"\n', take=lambda _: None, size=tree.size,
-                            source=tree.pieces())
+            try:
+                await self._run(path, 'mkdir -p "$1" && tar -xpof - -C "$1"\n', take=lambda _: None, size=tree.size,
+                                source=tree.pieces())
+            finally:
+                tree.close()
             return
         with _tar.opened(source) as (file, st):
             await self._put(path, "p", st.st_mode, st.st_size, _tar.content(file, st.st_size, source), st.st_mtime_ns)

@@ -10,7 +10,7 @@ from typing import Iterator, List, Optional, Tuple
 
 from . import _proto as proto
 from ._filechannel import checked_name
-from ._transfer import Receiver
+from ._transfer import Receiver, inside
 from .errors import FileError, ProtocolError
 from .types import FileInfo
 
@@ -21,9 +21,9 @@ _END = b"\0" * 2 * _BLOCK
 
 
 @contextlib.contextmanager
-def opened(path: str, flags: int = 0) -> Iterator[Tuple[int, os.stat_result]]:
+def opened(path: str, flags: int = 0, directory: Optional[int] = None) -> Iterator[Tuple[int, os.stat_result]]:
     """A regular file."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags, dir_fd=directory)
     try:
         st = os.fstat(fd)
         if not stat.S_ISREG(st.st_mode):
@@ -47,40 +47,48 @@ def content(fd: int, size: int, path: str) -> Iterator[bytes]:
 
 
 class Tree:
-    """What is in a directory, and how long its archive is."""
+    """What is in a directory, and how long its archive is. Whoever may change the directory meanwhile leads it nowhere else."""
 
     def __init__(self, top: str) -> None:
-        self._top = top
-        self._entries: List[Tuple[bytes, str, int]] = []  # header, path, size
-        self._add(top, "", 1)
+        self._entries: List[Tuple[bytes, str, int]] = []  # header, path from the top on, size
+        self._top = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._add(self._top, "", 1)
+        except BaseException:
+            self.close()
+            raise
         self.size = sum(len(head) + size + -size % _BLOCK for head, _, size in self._entries) + len(_END)
 
-    def _add(self, directory: str, prefix: str, depth: int) -> None:
+    def close(self) -> None:
+        os.close(self._top)
+
+    def _add(self, directory: int, prefix: str, depth: int) -> None:
         if depth > proto.DEPTH_MAX:
             raise FileError("directories are nested too deeply", errno.ELOOP)
         for name in sorted(os.listdir(directory)):
-            path = os.path.join(directory, name)
-            st = os.lstat(path)
+            st = os.stat(name, dir_fd=directory, follow_symlinks=False)
             entry = tarfile.TarInfo(prefix + name)
             entry.mode, entry.mtime = stat.S_IMODE(st.st_mode), int(st.st_mtime)
             if stat.S_ISLNK(st.st_mode):
-                entry.type, entry.linkname = tarfile.SYMTYPE, os.readlink(path)
+                entry.type, entry.linkname = tarfile.SYMTYPE, os.readlink(name, dir_fd=directory)
             elif stat.S_ISDIR(st.st_mode):
                 entry.type = tarfile.DIRTYPE
             elif stat.S_ISREG(st.st_mode):
                 entry.size = st.st_size
             else:
                 continue
-            self._entries.append((entry.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape"), path, entry.size))
+            self._entries.append((entry.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape"), prefix + name, entry.size))
             if entry.isdir():
-                self._add(path, f"{prefix}{name}/", depth + 1)
+                with inside(directory, [name]) as below:
+                    self._add(below, f"{prefix}{name}/", depth + 1)
 
     def pieces(self) -> Iterator[bytes]:
         """The archive."""
         for head, path, size in self._entries:
             yield head
             if size:
-                with opened(path, os.O_NOFOLLOW) as (fd, _):
+                *parents, name = path.split("/")
+                with inside(self._top, parents) as directory, opened(name, os.O_NOFOLLOW, directory) as (fd, _):
                     yield from content(fd, size, path)
                 yield b"\0" * (-size % _BLOCK)
         yield _END

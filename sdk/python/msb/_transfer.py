@@ -5,11 +5,12 @@ descriptor and never through a link, and nothing outside the target is opened.
 """
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import posixpath
 import stat
-from typing import List, Optional, Tuple
+from typing import Iterator, List, Optional, Sequence, Tuple
 
 from . import _proto as proto
 from ._filechannel import FileChannel, entry_name, file_info, operation
@@ -19,6 +20,20 @@ from .types import FileInfo
 _O_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _O_OUT = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _CHUNK = proto.DATA_MAX
+
+
+@contextlib.contextmanager
+def inside(top: int, names: Sequence[str]) -> Iterator[int]:
+    """The directory that is there, one component after the other and through no link."""
+    directory = os.dup(top)
+    try:
+        for name in names:
+            below = os.open(name, _O_DIR, dir_fd=directory)
+            os.close(directory)
+            directory = below
+        yield directory
+    finally:
+        os.close(directory)
 
 
 # --- into the sandbox ---------------------------------------------------------------------------
