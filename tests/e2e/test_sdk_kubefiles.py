@@ -186,7 +186,7 @@ HARD = {"type": tarfile.LNKTYPE}
     [("l", b"", {**LINK, "linkname": "@/evil"}), ("l", b"x")],
     [("l", b"", {**LINK, "linkname": "@"}), ("h", b"", {**HARD, "linkname": "l/secret"})],
     [("l", b"", {**LINK, "linkname": "@/secret"}), ("h", b"", {**HARD, "linkname": "l"})],
-    [("h", b"", {**HARD, "linkname": "../outside/secret"})], [("x" * 300, b"")]])
+    [("h", b"", {**HARD, "linkname": "../outside/secret"})], [("h", b"", {**HARD, "linkname": ""})], [("x" * 300, b"")]])
 def test_archives_that_are_hostile(tmp_path, entries):
     """Whatever they contain, nothing outside of the target is read or written."""
     outside, out = tmp_path / "outside", tmp_path / "out"
@@ -199,6 +199,24 @@ def test_archives_that_are_hostile(tmp_path, entries):
         unpack(archive(*entries), out)
     assert [p.name for p in outside.iterdir()] == ["secret"] and sorted(os.listdir(tmp_path)) == ["out", "outside"]
     assert not (out / "h").exists() or "s3cret" not in (out / "h").read_text()
+
+
+def test_links_are_only_to_what_has_arrived(tmp_path):
+    """No other file of the target gets a second name, and one that has several is not written by all of them."""
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "mine").write_text("mine")
+    with pytest.raises(ProtocolError, match="has not sent"):
+        unpack(archive(("h", b"", {**HARD, "linkname": "mine"})), out)
+    assert (out / "mine").stat().st_nlink == 1 and not (out / "h").exists()
+    linked = archive(("d", None), ("d/f", b"one", {"mode": 0}), ("h", b"", {**HARD, "linkname": "d/f"}))
+    for _ in range(2):
+        assert unpack(linked, out)
+        assert (out / "h").samefile(out / "d" / "f") and (out / "h").stat().st_mode & 0o7777 == 0
+        (out / "h").chmod(0o600)
+    assert unpack(archive(("h", b"two")), out)
+    assert [((out / n).stat().st_size, (out / n).stat().st_nlink) for n in ("d/f", "h")] == [(3, 1), (3, 1)]
+    assert (out / "d" / "f").read_text() == "one" and (out / "h").read_text() == "two"
 
 
 @pytest.mark.parametrize("swapped", ["top", "top/sub"])

@@ -196,13 +196,13 @@ class Reader:
             self.receiver.leave()
         if len(self._open) != len(parts) - 1:
             raise ProtocolError("the sandbox broke the protocol: an entry without its directory")
-        kind = "dir" if entry.isdir() else "symlink" if entry.issym() else "file" if entry.isreg() or entry.islnk() else "other"
+        kind = "dir" if entry.isdir() else "symlink" if entry.issym() else "file" if entry.isreg() else "other"
         info = FileInfo(parts[-1], self._path, kind, 0, entry.mode & 0o7777, 0, 0, 0.0, os.fsdecode(link))
         self.receiver.entry(info, parts[-1])
         if entry.isdir():
             self._open.append(parts[-1])
-        elif entry.islnk() and _parts(link):
-            self.receiver.copy(_parts(link))
+        elif entry.islnk():
+            self.receiver.link(_parts(link) or ["."], parts[-1])
 
 
 def _parts(name: bytes) -> List[str]:

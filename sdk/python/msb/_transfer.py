@@ -10,7 +10,7 @@ import errno
 import os
 import posixpath
 import stat
-from typing import Iterator, List, Optional, Sequence, Tuple
+from typing import Iterator, List, Optional, Sequence, Set, Tuple
 
 from . import _proto as proto
 from ._filechannel import FileChannel, entry_name, file_info, operation
@@ -139,6 +139,7 @@ class Receiver:
         self.stack: List[Tuple[int, Optional[int]]] = []
         self.out = -1
         self.seen = 0
+        self.arrived: Set[Tuple[int, int]] = set()  # device and inode of each file
 
     def close(self) -> None:
         self.close_file()
@@ -196,15 +197,20 @@ class Receiver:
             self.stack.append((os.open(name, _O_DIR, dir_fd=directory), mode))
         elif info.kind == "file":
             self.out = os.open(name, _O_OUT, 0o600, dir_fd=directory)
-            if not stat.S_ISREG(os.fstat(self.out).st_mode):
+            st = os.fstat(self.out)
+            if not stat.S_ISREG(st.st_mode):
                 raise FileError(f"{name}: exists and is not a file", errno.EEXIST, name)
+            if st.st_nlink > 1:  # its other names keep what they have
+                self.close_file()
+                os.unlink(name, dir_fd=directory)
+                self.out = os.open(name, _O_OUT | os.O_EXCL, 0o600, dir_fd=directory)
+                st = os.fstat(self.out)
+            self.arrived.add((st.st_dev, st.st_ino))
             os.ftruncate(self.out, 0)
             os.fchmod(self.out, info.mode & 0o777)
         elif info.kind == "symlink":
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=directory)
-            except FileNotFoundError:
-                pass
             os.symlink(info.target or "", name, dir_fd=directory)
 
     def data(self, payload: bytes) -> None:
@@ -219,25 +225,16 @@ class Receiver:
         while len(view):
             view = view[os.write(self.out, view):]
 
-    def copy(self, names: List[str]) -> None:
-        """The open file is one that has arrived before: where that is, from the target on."""
-        directory = os.dup(self.stack[0][0])
-        try:
-            for name in names[:-1]:
-                below = os.open(name, _O_DIR, dir_fd=directory)
-                os.close(directory)
-                directory = below
-            source = os.open(names[-1], os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
-        finally:
-            os.close(directory)
-        try:
-            while stat.S_ISREG(os.fstat(source).st_mode):
-                data = os.read(source, _CHUNK)
-                if not data:
-                    break
-                self.data(data)
-        finally:
-            os.close(source)
+    def link(self, names: List[str], name: str) -> None:
+        """One more name, in the innermost open directory, for a file that has arrived before: where that is, from the
+        target on."""
+        with inside(self.stack[0][0], names[:-1]) as directory:
+            st = os.stat(names[-1], dir_fd=directory, follow_symlinks=False)
+            if (st.st_dev, st.st_ino) not in self.arrived:
+                raise ProtocolError("the sandbox broke the protocol: a link to what it has not sent")
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=self.stack[-1][0])
+            os.link(names[-1], name, src_dir_fd=directory, dst_dir_fd=self.stack[-1][0], follow_symlinks=False)
 
     def leave(self) -> None:
         """The end of the innermost open directory."""
