@@ -123,6 +123,48 @@ def test_a_tree_that_changes_on_the_way(tmp_path):
     go(run())
 
 
+class Says(_kubefiles.KubeFiles):
+    """Files of a pod whose scripts write this, and no more than is taken."""
+
+    def __init__(self, *said):
+        self.said = said
+
+    async def _run(self, path, script, *words, take, **how):
+        for piece in self.said:
+            take(piece)
+
+
+@pytest.mark.parametrize("listing", [
+    b"1" * (16 << 20), b"x" * 200 + b"/", b"8000 1" + b"1" * 300 + b"//d/./f/\n",
+    b"81a4 1 0 0 1 2-2 3/" + b"/d/./" + b"f" * 256 + b"/\n",
+    b"81a4 1 0 0 1 2-2 3//d/./f/\nmore"])
+def test_listings_that_are_hostile(listing):
+    """They are refused at once: these would take the former minutes and more, and no time limit ends that."""
+    with pytest.raises(ProtocolError):
+        go(Says(listing).list("/d"))
+
+
+def test_listings_are_read_up_to_the_limit():
+    files = Says(b"81a4 1 0 0 1 2-2 3//d/./f/\n" * 3 + b"1" * (16 << 20))
+    with pytest.raises(sdk.FileError) as e:
+        go(files.list("/d", limit=3 - 1))
+    assert e.value.errno == errno.E2BIG
+    assert [x.size for x in go(Says(b"81a4 1 0 0 1 2-2 3//d/./f/\n" * 3 + b"\0").list("/d", limit=3))] == [1] * 3
+
+
+def test_answers_that_have_no_end():
+    for work in (Says(b"81a4 1 0 0 1 2-2 " + b"3" * (1 << 20) + b"x").stat("/f"), Says(*[b"x" * 4096] * 3).mkdir("/d"),
+                 Says(*[b"x" * 4096] * 3).rename("/a", "/b"), Says(*[b"x" * 4096] * 3).write("/f", b"")):
+        with pytest.raises(ProtocolError):
+            go(work)
+    with pytest.raises(ProtocolError):
+        _kubefiles._info(b"81a4 1 0 0 1 2-2 " + b"3" * (1 << 20) + b"x", "/f", "f")
+    download = _kubefiles._Download("/f", "/none/none", None)
+    with pytest.raises(ProtocolError):
+        for _ in range(5):
+            download.take(b"x" * 1000)
+
+
 @pytest.mark.parametrize("said, number", [
     ("cat: /x: Permission denied", errno.EACCES), ("sh: 1: cannot create /x: Directory nonexistent", errno.ENOENT),
     ("cat: write error: No space left on device\nmore", errno.ENOSPC), ("rm: can't remove '/x': Resource busy", errno.EBUSY),
@@ -244,3 +286,7 @@ def test_archives_that_are_none(tmp_path):
     head.type, head.size = tarfile.GNUTYPE_LONGNAME, 1 << 30
     with pytest.raises(ProtocolError, match="too long a name"):
         unpack(head.tobuf(tarfile.GNU_FORMAT), tmp_path / "out")
+    head = tarfile.TarInfo("././@PaxHeader")
+    head.type, head.size = tarfile.XHDTYPE, 60000
+    with pytest.raises(ProtocolError, match="an invalid header"):
+        unpack(head.tobuf(tarfile.GNU_FORMAT) + b"050000".ljust(5000, b"0") + b" path=x".ljust(56000), tmp_path / "out")

@@ -12,6 +12,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Callable, Iterable, List, Optional, Union
 
+from . import _proto as proto
 from . import _tar
 from ._cli import uncancelled
 from ._filechannel import checked_name, encode_path, file_error_of
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _ERRORS_MAX = 64 * 1024
 _LIST_MAX = 256 * 1024 * 1024
+_ANSWER_MAX = 8 * 1024
+_LINE_MAX = 256  # of attributes
 
 # How messages of programs, shells and C libraries end. The last are what busybox and dash say in their own words.
 _REASONS = (
@@ -134,7 +137,8 @@ _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "dir", stat.S_IFLNK: "symlink"}
 
 def _info(line: bytes, path: str, name: str, target: Optional[bytes] = None) -> FileInfo:
     """Of a line that stat wrote in the form of $F."""
-    match = re.match(rb"([0-9a-f]{1,8}) (\d{1,19}) (\d{1,10}) (\d{1,10}) (-?\d{1,18}) [\d-]+ [\d:]+(\.\d{1,9})?[ +\d-]*\Z", line)
+    match = len(line) <= _LINE_MAX and re.match(
+        rb"([0-9a-f]{1,8}) (\d{1,19}) (\d{1,10}) (\d{1,10}) (-?\d{1,18}) [\d-]+ [\d:]+(\.\d{1,9})?[ +\d-]*\Z", line)
     if not match:
         raise ProtocolError("the sandbox broke the protocol: invalid attributes")
     mode = int(match[1], 16)
@@ -197,7 +201,7 @@ class KubeFiles(Files):
 
     async def _ask(self, path: str, script: str, *words: str) -> bytes:
         said = bytearray()
-        await self._run(path, script, *words, take=_limited(said, _LIST_MAX, path))
+        await self._run(path, script, *words, take=_limited(said, _ANSWER_MAX))
         return bytes(said)
 
     # --- contents ---
@@ -209,7 +213,7 @@ class KubeFiles(Files):
         some = offset > 0 or length is not None
         found = bytearray()
         await self._run(path, _READ, str(offset + 1) if some else "", "" if length is None else str(length),
-                        take=_limited(found, max_bytes, path))
+                        take=_limited(found, max_bytes, _too_long(path, max_bytes)))
         return bytes(found)
 
     async def write(self, path: str, data: Union[bytes, str], *, mode: Optional[int] = None, append: bool = False,
@@ -228,21 +232,29 @@ class KubeFiles(Files):
             times = f"@{seconds}.{rest:09}", time.strftime("%Y%m%d%H%M.%S", time.gmtime(seconds))
         said = bytearray()
         await self._run(path, _WRITE, posixpath.dirname(_word(path).rstrip("/")), flags, _mode(mode), str(size),
-                        f".msb-{uuid.uuid4().hex[:8]}", *times, take=_limited(said, 4096, path), size=size, source=source)
+                        f".msb-{uuid.uuid4().hex[:8]}", *times, take=_limited(said, _ANSWER_MAX), size=size, source=source)
         return _info(bytes(said).rstrip(b"\n"), path, posixpath.basename(path))
 
     # --- directories and attributes ---
 
     async def list(self, path: str = ".", *, limit: int = 100000) -> List[FileInfo]:
-        records, *links = (await self._ask(path, _LIST)).split(b"\0")
+        said = bytearray()
+        await self._run(path, _LIST, take=_limited(said, _LIST_MAX, _too_long(path, _LIST_MAX)))
+        records, *links = bytes(said).split(b"\0", 2 * limit + 1)
         targets = dict(zip(links[::2], links[1::2]))
         before = re.escape(os.fsencode(_word(path) + "/./"))
-        found = []
-        for match in re.finditer(rb"([^/]*)/" + before + rb"([^/]+)/\n", records):
+        record = re.compile(rb"([^/]{1,%d})/%s([^/]{1,%d})/\n" % (_LINE_MAX, before, proto.NAME_MAX))
+        found: List[FileInfo] = []
+        at = 0
+        while at < len(records):
+            match = record.match(records, at)
+            if not match:
+                raise ProtocolError("the sandbox broke the protocol: an invalid listing")
+            if len(found) >= limit:
+                raise FileError(f"{path}: more than {limit} entries", errno.E2BIG, path)
             name = checked_name(match[2])
             found.append(_info(match[1], posixpath.join(path, name), name, targets.get(match[2])))
-        if len(found) > limit:
-            raise FileError(f"{path}: more than {limit} entries", errno.E2BIG, path)
+            at = match.end()
         return sorted(found, key=lambda f: f.name)
 
     async def stat(self, path: str, *, follow_symlinks: bool = True) -> FileInfo:
@@ -301,6 +313,8 @@ class _Download:
         """What the script writes."""
         if not self._kind:
             self._line, newline, data = (self._line + data).partition(b"\n")
+            if len(self._line) > _LINE_MAX:
+                raise ProtocolError("the sandbox broke the protocol: too long an answer")
             if not newline:
                 return
             self._kind = "tree" if self._line == b"T" else "file"
@@ -323,10 +337,14 @@ def _mode(mode: Optional[int]) -> str:
     return "" if mode is None else f"{mode & 0o7777:05o}"
 
 
-def _limited(found: bytearray, most: int, path: str) -> Callable[[bytes], None]:
+def _too_long(path: str, most: int) -> FileError:
+    return FileError(f"{path}: longer than {most} bytes", errno.EFBIG, path)
+
+
+def _limited(found: bytearray, most: int, error: Optional[MsbError] = None) -> Callable[[bytes], None]:
     def take(data: bytes) -> None:
         if len(found) + len(data) > most:
-            raise FileError(f"{path}: longer than {most} bytes", errno.EFBIG, path)
+            raise error or ProtocolError("the sandbox broke the protocol: too long an answer")
         found.extend(data)
     return take
 

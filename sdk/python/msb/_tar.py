@@ -174,7 +174,7 @@ class Reader:
             self._link = data.partition(b"\0")[0]
         while kind == tarfile.XHDTYPE and data:
             length, _, _ = data.partition(b" ")
-            if not length.isdigit() or not len(length) + 2 < int(length[:6]) <= len(data):
+            if len(length) > 6 or not length.isdigit() or not len(length) + 2 < int(length) <= len(data):
                 raise ProtocolError("the sandbox broke the protocol: an invalid header")
             key, _, value = data[len(length) + 1:int(length) - 1].partition(b"=")
             data = data[int(length):]
