@@ -90,7 +90,12 @@ def test_an_image_that_lacks_a_program(tmp_path):
     async def run():
         async with cluster(tmp_path) as (kube, client):
             sb = await client.create(Spec("box", image=POD, env={"PATH": str(programs)}))
-            for work in (sb.files.list("/"), sb.files.read("/etc/passwd"), sb.files.download("/tmp", tmp_path / "x")):
+            read = sb.files.read
+            for work in (sb.files.list("/"), read("/etc/passwd"), sb.files.download("/tmp", tmp_path / "x"), None,
+                         read("/etc/passwd"), read("/etc/passwd", offset=1), read("/etc/passwd", length=1)):
+                if not work:
+                    (programs / "stat").symlink_to(shutil.which("stat"))
+                    continue
                 with pytest.raises(sdk.MsbError, match="not found") as e:
                     await work
                 assert "lacks" in e.value.hint and not isinstance(e.value, OSError)
@@ -119,6 +124,41 @@ def test_a_tree_that_changes_on_the_way(tmp_path):
                     continue
                 with pytest.raises(sdk.MsbError, match="file changed" if code else "half of a tree"):
                     await sb.files.download(str(source), tmp_path / "half")
+
+    go(run())
+
+
+BREAKS = """#!/bin/sh
+printf half
+exit 1
+"""
+DIES = """#!/bin/sh
+printf half
+kill -9 $$
+"""
+
+
+@pytest.mark.parametrize("program", [BREAKS, DIES])
+def test_a_program_that_ends_in_the_middle_of_a_file(tmp_path, program):
+    """Without a word, as the OOM killer has it, it is an error nevertheless."""
+    needs_namespaces()
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (tmp_path / "f").write_text("whole of it")
+    for name in ("cat", "tail"):
+        (programs / name).write_text(program)
+        (programs / name).chmod(0o755)
+
+    async def run():
+        async with cluster(tmp_path) as (kube, client):
+            sb = await client.create(Spec("box", image=POD, env={"PATH": f"{programs}:{os.environ['PATH']}"}))
+            path = str(tmp_path / "f")
+            for work in (sb.files.download(path, tmp_path / "out"), sb.files.read(path), sb.files.read(path, offset=1),
+                         sb.files.read(path, length=5), sb.files.read(path, offset=1, length=5)):
+                with pytest.raises(sdk.FileError) as e:
+                    await work
+                assert e.value.errno == errno.EIO
+            assert await sb.files.read(path, length=2) == b"ha", "that is all there was to read"
 
     go(run())
 

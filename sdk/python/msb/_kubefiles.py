@@ -56,7 +56,11 @@ _STAT = """case $2 in n) stat -c "$F" "$1";; *) stat -L -c "$F" "$1";; esac || e
 _READ = """stat -L -c %f "$1" >/dev/null || exit
 regular "$1"
 [ -r "$1" ] || e 'Permission denied'
-case $2 in '') cat "$1";; *) tail -c "+$2" "$1" | if [ "$3" ]; then head -c "$3"; else cat; fi;; esac
+[ "$2" ] || { cat "$1"; exit; }
+[ "$3" ] || { tail -c "+$2" "$1"; exit; }
+exec 4>&1
+r=$({ { tail -c "+$2" "$1"; echo $? >&3; } | head -c "$3" >&4; } 3>&1) || exit
+exit "$r"
 """
 # Of what goes while this looks nobody is told.
 _LIST = """stat -L -c %f "$1/." >/dev/null || exit
@@ -212,8 +216,9 @@ class KubeFiles(Files):
             raise UsageError("offset and length cannot be negative")
         some = offset > 0 or length is not None
         found = bytearray()
+        # What becomes of tail when head has all it wants is of no interest.
         await self._run(path, _READ, str(offset + 1) if some else "", "" if length is None else str(length),
-                        take=_limited(found, max_bytes, _too_long(path, max_bytes)))
+                        take=_limited(found, max_bytes, _too_long(path, max_bytes)), lenient=lambda: len(found) == length)
         return bytes(found)
 
     async def write(self, path: str, data: Union[bytes, str], *, mode: Optional[int] = None, append: bool = False,
@@ -295,8 +300,8 @@ class KubeFiles(Files):
     async def download(self, path: str, local: Union[str, "os.PathLike[str]"], *, max_bytes: Optional[int] = None) -> None:
         got = _Download(path, os.fspath(local), max_bytes)
         try:
-            await self._run(path, _GET, take=got.take, lenient=got.complete)
-            if not got.complete():
+            await self._run(path, _GET, take=got.take, lenient=got.whole_tree)
+            if not (got.kind == "file" or got.whole_tree()):
                 raise ProtocolError("the sandbox broke the protocol: it sent half of a tree")
         finally:
             got.close()
@@ -307,26 +312,26 @@ class _Download:
 
     def __init__(self, path: str, target: str, max_bytes: Optional[int]) -> None:
         self._tree = _tar.Reader(path, target, max_bytes)
-        self._path, self._line, self._kind = path, b"", ""
+        self._path, self._line, self.kind = path, b"", ""
 
     def take(self, data: bytes) -> None:
         """What the script writes."""
-        if not self._kind:
+        if not self.kind:
             self._line, newline, data = (self._line + data).partition(b"\n")
             if len(self._line) > _LINE_MAX:
                 raise ProtocolError("the sandbox broke the protocol: too long an answer")
             if not newline:
                 return
-            self._kind = "tree" if self._line == b"T" else "file"
-            self._tree.begin(None if self._kind == "tree" else _info(self._line, self._path, ""))
-        if data and self._kind == "tree":
+            self.kind = "tree" if self._line == b"T" else "file"
+            self._tree.begin(None if self.kind == "tree" else _info(self._line, self._path, ""))
+        if data and self.kind == "tree":
             self._tree.feed(data)
         elif data:
             self._tree.receiver.data(data)
 
-    def complete(self) -> bool:
-        """Whether all of it is there, as far as that can be seen."""
-        return self._kind == "file" or (self._kind == "tree" and self._tree.ended)
+    def whole_tree(self) -> bool:
+        """Whether it is a tree that is all there: of a file, that cannot be seen."""
+        return self._tree.ended
 
     def close(self) -> None:
         self._tree.receiver.close()
