@@ -246,7 +246,6 @@ static int known_by_step(void *ctx, const char *id, struct s3_entry *ret)
 static int fill_step(struct s3_work *w, struct s3_step *s, struct err *e)
 {
     const char *name;
-    char path[48];
     struct stat st;
     struct s3_entry filled = {0};
     if (!s->result.path || !s->result.later[0] || s->ignored)
@@ -259,8 +258,7 @@ static int fill_step(struct s3_work *w, struct s3_step *s, struct err *e)
     AUTO_CLOSE int parent = s3_parent_open(w, s->path, false, &name);
     AUTO_CLOSE int at =
         parent < 0 ? -1 : openat(parent, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", at);
-    AUTO_CLOSE int fd = at < 0 ? -1 : later_open(path);
+    AUTO_CLOSE int fd = at < 0 ? -1 : later_reopen(at);
     int r = fd < 0 ? -ESTALE : s3_later_fill(w, fd, known_by_step, s, &filled, e);
     if (r < 0 && r != -ESTALE)
         return r;

@@ -230,11 +230,9 @@ int s3_tree_walk(int dirfd, const struct s3_scan *how, struct s3_tree *ret, stru
 /* Fetches the content of a file that is still in the bucket. 1: it is left out. */
 static int bring(const struct s3_scan *how, int of, const char *path, struct err *e)
 {
-    char ref[48];
     if (!how->fill)
         return later_missing(path, e);
-    (void)snprintf(ref, sizeof(ref), "/proc/self/fd/%d", of);
-    AUTO_CLOSE int fd = later_open(ref);
+    AUTO_CLOSE int fd = later_reopen(of);
     return fd < 0 ? err_sys(e, -fd, "cannot write '%s'", path)
                   : how->fill(how->fill_ctx, fd, path, e);
 }

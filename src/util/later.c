@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
@@ -117,6 +118,26 @@ int later_open(const char *path)
     fd = open(path, how);
     int r = fd < 0 ? -errno : fd;
     if (fchmodat(AT_FDCWD, path, st.st_mode & 07777, 0) < 0 && r >= 0) {
+        r = -errno;
+        (void)close(fd);
+    }
+    return r;
+}
+
+int later_reopen(int of)
+{
+    const int how = O_RDWR | O_NONBLOCK | O_CLOEXEC;
+    char path[48];
+    struct stat st;
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", of);
+    int fd = open(path, how);
+    if (fd >= 0 || errno != EACCES || fstat(of, &st) < 0)
+        return fd < 0 ? -errno : fd;
+    if (fchmod(of, (st.st_mode & 07777) | S_IWUSR) < 0)
+        return -errno;
+    fd = open(path, how);
+    int r = fd < 0 ? -errno : fd;
+    if (fchmod(of, st.st_mode & 07777) < 0 && r >= 0) {
         r = -errno;
         (void)close(fd);
     }

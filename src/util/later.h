@@ -51,6 +51,9 @@ int later_missing(const char *path, struct err *e);
 /* Opens such a file for reading and writing, whatever its mode says, if it is our own. `path` leads
  * to a descriptor of it. */
 int later_open(const char *path);
+/* The same, of a file that is open for reading. It changes no mode by path: Landlock does not
+ * restrict that, so a process that it confines must not be able to (s3/confine.h). */
+int later_reopen(int of);
 /* The same for a directory, which is only read. */
 int later_open_dir(const char *path);
 

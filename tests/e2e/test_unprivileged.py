@@ -14,6 +14,8 @@ import pytest
 import fusekit
 import processes
 from conftest import MSB, Msb, static_program, tear_down, wait_for
+from fakes3 import BUCKET, FakeS3
+from test_workspace_s3 import KEYS
 
 USER = "msb-e2e-user"
 
@@ -372,3 +374,29 @@ def test_disks_workspaces_and_write_paths(user, account):
     user.ok("rm", "-q", "w")
     user.ok("volume", "rm", "-q", "disk")
     assert [p.name for p in base.parent.iterdir() if "conflict" in p.name or "msb-new" in p.name] == []
+
+
+def test_read_only_files_in_a_bucket(user, account):
+    """As in a git repository: their mode keeps even their owner from filling them."""
+    server = FakeS3()
+    try:
+        user.env.update(KEYS)
+        for name in ("from", "to"):
+            user.ok("workspace", "create", name, "--s3", f"s3://{BUCKET}/pre", "--endpoint", server.url)
+        for name in ("object", "moved"):
+            path = user.home / "workspaces" / "from" / "data" / name
+            path.write_bytes(name.encode() * 100)
+            path.chmod(0o444)
+            os.chown(path, account.pw_uid, account.pw_gid)
+        user.ok("workspace", "sync", "from")
+        user.ok("create", "-n", "bucket", "-q", "-m", "64M", "--workspace", "to")
+        user.sh("bucket", "mv /workspace/moved /workspace/other")
+        user.ok("stop", "-q", "bucket")
+        assert server.objects["pre/other"].data == b"moved" * 100 and "pre/moved" not in server.objects
+        user.ok("workspace", "sync", "to")
+        for name, text in (("object", b"object"), ("other", b"moved")):
+            path = user.home / "workspaces" / "to" / "data" / name
+            assert path.read_bytes() == text * 100 and path.stat().st_mode & 0o777 == 0o444
+        user.ok("rm", "-q", "bucket")
+    finally:
+        server.close()
