@@ -489,9 +489,10 @@ static int look(struct s3_work *w, struct job *j, struct err *e)
         if (send_note(j->out.fd, NOTE_DIFFERS, line, MIN((size_t)n, sizeof(line) - 1)) < 0)
             return -EPIPE;
     }
-    if (s3_check_loss(w, e) < 0)
+    if (r == 0 && s3_check_loss(w, e) < 0) {
         s3_work_warn(w, "%s", e->msg);
-    err_clear(e);
+        err_clear(e);
+    }
     warn_about_remote(w);
     suggest(w);
     return r;

@@ -787,3 +787,10 @@ def test_s3rver_and_boto3(msb, tmp_path):
         p.terminate()
         p.wait(10)
         log.close()
+
+
+def test_status_says_why_it_fails(msb, s3, two):
+    sync(msb, "a")
+    s3.faults.append(lambda method, key, nth: 403 if method == "GET" else None)
+    p = msb("workspace", "status", "a", check=1)
+    assert b"403" in p.stderr and b"Success" not in p.stderr, p.stderr
