@@ -11,6 +11,7 @@
 #include <linux/kvm.h>
 #include <linux/netlink.h>
 #include <linux/seccomp.h>
+#include <linux/sockios.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -268,6 +269,9 @@ static const struct arg_rule bucket_rules[] = {
     {__NR_socketpair, 0, UINT32_MAX, AF_UNIX},
     {__NR_ioctl, 1, UINT32_MAX, FIONREAD},
     {__NR_ioctl, 1, UINT32_MAX, FIONBIO},
+    /* The interface of a server with a link-local address. */
+    {__NR_ioctl, 1, UINT32_MAX, SIOCGIFINDEX},
+    {__NR_ioctl, 1, UINT32_MAX, SIOCGIFNAME},
     {__NR_fcntl, 1, UINT32_MAX, F_GETFD},
     {__NR_fcntl, 1, UINT32_MAX, F_SETFD},
     {__NR_fcntl, 1, UINT32_MAX, F_GETFL},

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -71,6 +72,8 @@ static const char *const readable[] = {
     "/usr/lib",
     "/usr/lib64",
     "/usr/local/lib",
+    "/nix/store",
+    "/run/current-system/sw/lib",
     /* The C library's. */
     "/etc/localtime",
     "/usr/share/zoneinfo",
@@ -101,12 +104,28 @@ static int confine_files(const struct s3_reach *reach)
 }
 
 /* Names below .local may be known only to a service of the host's (Avahi), which has a socket. */
-static bool is_local(const char *endpoint)
+static bool is_local(const char *url)
 {
-    const char *at = endpoint ? strstr(endpoint, "://") : NULL;
     static const char local[] = ".local";
-    size_t n = at ? strcspn(at + 3, ":/") : 0, k = sizeof(local) - 1;
-    return n > k && strncasecmp(at + 3 + n - k, local, k) == 0;
+    const char *at = url ? strstr(url, "://") : NULL, *host = at ? at + 3 : url;
+    size_t n = host ? strcspn(host, "/") : 0, k = sizeof(local) - 1;
+    const char *user = n ? memrchr(host, '@', n) : NULL;
+    n = user ? n - (size_t)(user + 1 - host) : n;
+    host = user ? user + 1 : host;
+    n = n ? MIN(n, strcspn(host, ":")) : 0;
+    n -= n && host[n - 1] == '.';
+    return n > k && strncasecmp(host + n - k, local, k) == 0;
+}
+
+/* The server's name, or a proxy's: libcurl reads these. */
+static bool asks_service(const char *endpoint)
+{
+    static const char *const proxies[] = {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy",
+                                          "ALL_PROXY"};
+    bool yes = is_local(endpoint);
+    for (size_t i = 0; i < ARRAY_LEN(proxies); i++)
+        yes = yes || is_local(getenv(proxies[i]));
+    return yes;
 }
 
 int s3_confine(const struct s3_reach *reach, struct err *e)
@@ -117,6 +136,6 @@ int s3_confine(const struct s3_reach *reach, struct err *e)
     r = confine_files(reach);
     if (r < 0)
         return err_sys(e, -r, "cannot restrict access to files");
-    r = seccomp_enter(is_local(reach->endpoint) ? SECCOMP_BUCKET_UNIX : SECCOMP_BUCKET);
+    r = seccomp_enter(asks_service(reach->endpoint) ? SECCOMP_BUCKET_UNIX : SECCOMP_BUCKET);
     return r < 0 ? err_sys(e, -r, "cannot restrict system calls") : 0;
 }

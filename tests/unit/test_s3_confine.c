@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -119,6 +120,8 @@ static void test_names(void **state)
 
 static int try_calls(void)
 {
+    if (if_nametoindex("lo") == 0 || !if_indextoname(if_nametoindex("lo"), (char[IF_NAMESIZE]){0}))
+        return 4;
     if (fork() >= 0 || errno != ENOSYS)
         return 1;
     if (prctl(PR_SET_DUMPABLE, 1) == 0 || kill(getppid(), 0) == 0)
@@ -139,6 +142,17 @@ static void test_calls(void **state)
     confined(try_calls, "http://x.local.example.com/");
     confined(try_service, "http://nas.Local:9000");
     confined(try_service, "https://nas.local");
+    confined(try_service, "https://nas.local./");
+    confined(try_service, "https://nas.local.:9000");
+    static const char *const proxies[] = {"http://proxy.local:3128", "proxy.local.",
+                                          "http://me:a@b:c@proxy.local/"};
+    for (size_t i = 0; i < ARRAY_LEN(proxies); i++) {
+        assert_int_equal(setenv("https_proxy", proxies[i], 1), 0);
+        confined(try_service, "https://s3.example.com");
+    }
+    assert_int_equal(setenv("https_proxy", "http://me.local@proxy:3128/.local", 1), 0);
+    confined(try_calls, "https://s3.example.com");
+    assert_int_equal(unsetenv("https_proxy"), 0);
 }
 
 static int make_place(void **state)
