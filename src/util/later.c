@@ -133,11 +133,12 @@ int later_reopen(int of)
     int fd = open(path, how);
     if (fd >= 0 || errno != EACCES || fstat(of, &st) < 0)
         return fd < 0 ? -errno : fd;
-    if (fchmod(of, (st.st_mode & 07777) | S_IWUSR) < 0)
+    const mode_t mode = st.st_mode & 01777; /* a write removes set-ID bits anyway */
+    if (fchmod(of, mode | S_IWUSR) < 0)
         return -errno;
     fd = open(path, how);
     int r = fd < 0 ? -errno : fd;
-    if (fchmod(of, st.st_mode & 07777) < 0 && r >= 0) {
+    if (fchmod(of, mode) < 0 && r >= 0) {
         r = -errno;
         (void)close(fd);
     }

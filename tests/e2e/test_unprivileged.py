@@ -393,6 +393,7 @@ def test_read_only_files_in_a_bucket(user, account):
         user.sh("bucket", "mv /workspace/moved /workspace/other")
         user.ok("stop", "-q", "bucket")
         assert server.objects["pre/other"].data == b"moved" * 100 and "pre/moved" not in server.objects
+        (user.home / "workspaces" / "to" / "data" / "object").chmod(0o4444)
         user.ok("workspace", "sync", "to")
         for name, text in (("object", b"object"), ("other", b"moved")):
             path = user.home / "workspaces" / "to" / "data" / name
