@@ -72,8 +72,7 @@ void s3_mark(const struct s3_remote *r, char out[S3_MARK + 1]);
 bool s3_mark_is_others(const struct s3_remote *r, const char *mark);
 /* Whether it is ours, and for half of that time others will not touch what it marks. */
 bool s3_mark_is_fresh(const struct s3_remote *r, const char *mark);
-/* How the manifest names an object that is gone: by what stands for its ETag, and its path. */
-enum { S3_GONE_SIZE = 8 + 1 + S3_KEY_MAX + 1 };
+/* How the manifest names an object that is gone. */
 void s3_gone_name(const char *etag, const char *path, char out[S3_GONE_SIZE]);
 /* The mark of an object that is gone; NULL: it is not. */
 const char *s3_gone_find(const struct s3_remote *r, const struct s3_entry *object);

@@ -156,13 +156,23 @@ static bool read_entry(const json_t *j, struct s3_entry *a)
     return ok && entry_ok(a);
 }
 
-static bool is_marked(const char *text)
+enum list { PENDING, GONE };
+
+/* Of a path, or of an object that is gone (s3_gone_name). */
+static bool is_name(const char *text, enum list kind)
 {
-    size_t n = strspn(text, "0123456789abcdef");
-    return n == S3_MARK && text[n] == ' ' && s3_path_ok(text + n + 1);
+    if (kind == PENDING)
+        return s3_path_ok(text);
+    return strspn(text, "0123456789abcdef") == 8 && text[8] == '/' && s3_path_ok(text + 9);
 }
 
-static int read_list(const json_t *j, struct strlist *l)
+static bool is_marked(const char *text, enum list kind)
+{
+    size_t n = strspn(text, "0123456789abcdef");
+    return n == S3_MARK && text[n] == ' ' && is_name(text + n + 1, kind);
+}
+
+static int read_list(const json_t *j, enum list kind, struct strlist *l)
 {
     size_t i;
     const json_t *v;
@@ -170,11 +180,11 @@ static int read_list(const json_t *j, struct strlist *l)
     json_array_foreach((json_t *)j, i, v)
     /* clang-format on */
     {
-        const char *path = json_string_value(v);
-        bool marked = path && is_marked(path);
-        if (!path || i >= S3_ENTRIES_MAX || (!marked && !s3_path_ok(path)))
+        const char *name = json_string_value(v);
+        bool marked = name && is_marked(name, kind);
+        if (!name || i >= S3_ENTRIES_MAX || (!marked && !is_name(name, kind)))
             continue;
-        if (strlist_printf(l, "%s%s", marked ? "" : S3_NO_MARK " ", path) < 0)
+        if (strlist_printf(l, "%s%s", marked ? "" : S3_NO_MARK " ", name) < 0)
             return -ENOMEM;
     }
     return 0;
@@ -198,9 +208,9 @@ int s3_tree_parse_any(const char *text, size_t n, struct s3_tree *ret)
         if (s3_path_ok(path) && read_entry(v, &a) && !s3_tree_add(&t, path, &a))
             return -ENOMEM;
     }
-    int r = read_list(json_object_get(root, "pending"), &t.pending);
+    int r = read_list(json_object_get(root, "pending"), PENDING, &t.pending);
     if (r == 0)
-        r = read_list(json_object_get(root, "gone"), &t.gone);
+        r = read_list(json_object_get(root, "gone"), GONE, &t.gone);
     if (r < 0)
         return r;
     s3_tree_sort(&t);
@@ -310,12 +320,12 @@ static bool scan_entries(struct scanner *s, struct s3_tree *t)
     return true;
 }
 
-static bool scan_list(struct scanner *s, struct strlist *l)
+static bool scan_list(struct scanner *s, enum list kind, struct strlist *l)
 {
-    char path[S3_MARK + 1 + S3_PATH_MAX + 1] = "";
+    char name[S3_MARK + 1 + S3_GONE_SIZE] = "";
     for (bool first = true; !word(s, "]"); first = false) {
-        if ((!first && !word(s, ",")) || !word(s, "\"") || !text(s, path, sizeof(path)) ||
-            !is_marked(path) || l->n >= S3_ENTRIES_MAX || strlist_add(l, path) < 0)
+        if ((!first && !word(s, ",")) || !word(s, "\"") || !text(s, name, sizeof(name)) ||
+            !is_marked(name, kind) || l->n >= S3_ENTRIES_MAX || strlist_add(l, name) < 0)
             return false;
     }
     return true;
@@ -326,9 +336,9 @@ int s3_tree_parse_own(const char *text, size_t n, struct s3_tree *ret)
     AUTO_S3_TREE struct s3_tree t = {0};
     struct scanner s = {text, text + n};
     if (!word(&s, "{\"version\":1,\"entries\":{") || !scan_entries(&s, &t) ||
-        !word(&s, ",\"pending\":[") || !scan_list(&s, &t.pending))
+        !word(&s, ",\"pending\":[") || !scan_list(&s, PENDING, &t.pending))
         return -EBADMSG;
-    if ((word(&s, ",\"gone\":[") && !scan_list(&s, &t.gone)) || !word(&s, "}") || s.p < s.end)
+    if ((word(&s, ",\"gone\":[") && !scan_list(&s, GONE, &t.gone)) || !word(&s, "}") || s.p < s.end)
         return -EBADMSG;
     *ret = t;
     t = (struct s3_tree){0};

@@ -377,6 +377,31 @@ static void test_manifest(void **state)
         assert_int_equal(s3_tree_parse(bad[i], strlen(bad[i]), &none), -EBADMSG);
 }
 
+/* Of the longest path and of the deepest, by either parser. */
+static void test_lists_at_the_limits(void **state)
+{
+    enum { DEPTH = 128 };
+    char path[2][S3_PATH_MAX + 1], name[S3_GONE_SIZE];
+    memset(path, 'x', sizeof(path));
+    for (size_t i = 200; i < S3_PATH_MAX; i += 200)
+        path[0][i] = '/';
+    for (size_t i = 1; i < 2 * DEPTH - 1; i += 2)
+        path[1][i] = '/';
+    path[0][S3_PATH_MAX] = path[1][2 * DEPTH - 1] = '\0';
+    for (size_t i = 0; i < ARRAY_LEN(path); i++) {
+        AUTO_S3_TREE struct s3_tree t = {0}, own = {0}, any = {0};
+        assert_true(s3_path_ok(path[i]));
+        s3_gone_name("1", path[i], name);
+        assert_int_equal(strlist_printf(&t.pending, "0123456789abcdef %s", path[i]), 0);
+        assert_int_equal(strlist_printf(&t.gone, "0123456789abcdef %s", name), 0);
+        AUTO_FREE char *text = s3_tree_dump(&t, false);
+        assert_int_equal(s3_tree_parse_own(text, strlen(text), &own), 0);
+        assert_int_equal(s3_tree_parse_any(text, strlen(text), &any), 0);
+        assert_true(strlist_same(&own.gone, &t.gone) && strlist_same(&own.pending, &t.pending));
+        assert_true(strlist_same(&any.gone, &t.gone) && strlist_same(&any.pending, &t.pending));
+    }
+}
+
 static void test_marks(void **state)
 {
     enum { NOW = 0x6a000000, HOUR = 3600 };
@@ -856,6 +881,7 @@ int main(void)
         cmocka_unit_test(test_urls),
         cmocka_unit_test(test_keys),
         cmocka_unit_test(test_manifest),
+        cmocka_unit_test(test_lists_at_the_limits),
         cmocka_unit_test(test_marks),
         cmocka_unit_test(test_ids),
         cmocka_unit_test(test_gone),
