@@ -182,7 +182,7 @@ static int put_content(struct upload *u, struct err *e)
 static struct s3_entry *find_hidden(struct s3_work *w, const char *path)
 {
     struct s3_entry *gone = s3_tree_find(&w->remote.gone, path);
-    return gone && gone->kind != S3_KIND_DIR ? gone : s3_tree_find(&w->remote.pending, path);
+    return gone ? gone : s3_tree_find(&w->remote.pending, path);
 }
 
 /* Before anything is announced: checks that a push has put there what is pending, and what it is
@@ -294,19 +294,27 @@ static bool is_superseded(const struct s3_tree *m, const struct s3_entry *o)
     return a && (a->kind == S3_KIND_DIR) == (o->kind == S3_KIND_DIR);
 }
 
-/* Lists what is gone until its object is, too; that of another host, until it has removed it. */
-static int list_gone(const struct s3_work *w, bool tidied, struct s3_tree *ret)
+static int keep_gone(const struct s3_work *w, const struct s3_tree *old, bool tidied,
+                     struct s3_tree *ret)
 {
-    const struct s3_tree *old = &w->remote.gone;
-    char name[S3_GONE_SIZE], ours[S3_MARK + 1];
     int r = 0;
-    s3_mark(&w->remote, ours);
     for (size_t i = 0; r == 0 && i < old->n; i++) {
         const char *mark =
             is_superseded(ret, &old->v[i]) ? NULL : s3_gone_find(&w->remote, &old->v[i]);
         if (mark && (!tidied || s3_mark_is_others(&w->remote, mark)))
             r = strlist_add(&ret->gone, mark);
     }
+    return r;
+}
+
+/* Lists what is gone until its object is, too; that of another host, until it has removed it. */
+static int list_gone(const struct s3_work *w, bool tidied, struct s3_tree *ret)
+{
+    char name[S3_GONE_SIZE], ours[S3_MARK + 1];
+    s3_mark(&w->remote, ours);
+    int r = keep_gone(w, &w->remote.gone, tidied, ret);
+    if (r == 0)
+        r = keep_gone(w, &w->remote.gone_dirs, tidied, ret);
     for (size_t i = 0; r == 0 && !tidied && i < w->plan.n; i++) {
         const struct s3_step *s = &w->plan.v[i];
         if (!is_obsolete(s))
@@ -399,7 +407,21 @@ static int bring_home(struct s3_work *w, struct s3_step *s, struct err *e)
     return MIN(r, 0);
 }
 
-/* Removes what interrupted pushes have left; m: the manifest as it is. */
+/* m: the manifest as it is. */
+static int remove_gone(struct s3_work *w, const struct s3_tree *gone, const struct s3_tree *m,
+                       struct err *e)
+{
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < gone->n; i++) {
+        const struct s3_entry *o = &gone->v[i];
+        const char *mark = is_superseded(m, o) ? NULL : s3_gone_find(&w->remote, o);
+        if (mark && !s3_mark_is_others(&w->remote, mark))
+            r = remove_entry(w, o, e);
+    }
+    return r;
+}
+
+/* Removes what interrupted pushes have left. */
 static int tidy(struct s3_work *w, const struct s3_tree *m, struct err *e)
 {
     char key[S3_KEY_SIZE];
@@ -413,13 +435,9 @@ static int tidy(struct s3_work *w, const struct s3_tree *m, struct err *e)
         if (!s3_mark_is_others(&w->remote, m->pending.v[i]))
             r = remove_entry(w, &added, e);
     }
-    for (size_t i = 0; r == 0 && i < w->remote.gone.n; i++) {
-        const struct s3_entry *o = &w->remote.gone.v[i];
-        const char *mark = is_superseded(m, o) ? NULL : s3_gone_find(&w->remote, o);
-        if (mark && !s3_mark_is_others(&w->remote, mark))
-            r = remove_entry(w, o, e);
-    }
-    return r;
+    if (r == 0)
+        r = remove_gone(w, &w->remote.gone, m, e);
+    return r < 0 ? r : remove_gone(w, &w->remote.gone_dirs, m, e);
 }
 
 /* Whether nothing is staged, pending or yet to be removed, except by other hosts. */

@@ -53,6 +53,7 @@ void s3_remote_free(struct s3_remote *r)
     s3_tree_free(&r->manifest);
     s3_tree_free(&r->pending);
     s3_tree_free(&r->gone);
+    s3_tree_free(&r->gone_dirs);
     strlist_free(&r->leftover);
     *r = (struct s3_remote){0};
 }
@@ -327,8 +328,9 @@ static bool counts(const struct listing *l, const struct s3_entry *o)
 static int add_object(struct listing *l, const struct s3_tree *base, const struct s3_entry *o,
                       struct err *e)
 {
+    struct s3_tree *gone = o->kind == S3_KIND_DIR ? &l->r->gone_dirs : &l->r->gone;
     if (s3_gone_find(l->r, o))
-        return s3_tree_add(&l->r->gone, o->path, o) ? 0 : err_oom(e);
+        return s3_tree_add(gone, o->path, o) ? 0 : err_oom(e);
     const char *mark = pending_mark(l, o);
     if (mark && s3_mark_is_others(l->r, mark))
         return 0;

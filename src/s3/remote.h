@@ -27,13 +27,14 @@ struct s3_remote {
     struct s3_tree tree;              /* the files that count */
     struct s3_tree manifest;          /* as it is */
     char manifest_etag[S3_ETAG_SIZE]; /* "" = there is none */
-    struct s3_tree pending;  /* objects that do not count, and that we may remove once it is certain
+    struct s3_tree pending; /* objects that do not count, and that we may remove once it is certain
                              * that a push has put them there (s3_key_id) */
-    struct s3_tree gone;     /* objects that the manifest lists as gone, and that are still there */
-    struct strlist leftover; /* the same, IDs below .msb/new/ */
-    char who[S3_MARK / 2 + 1]; /* our half of a mark */
-    int64_t now;               /* seconds */
-    size_t strange;            /* objects whose names cannot be files */
+    struct s3_tree gone, gone_dirs; /* objects that the manifest lists as gone, and that are still
+                                     * there: of files, and "DIR/" */
+    struct strlist leftover;        /* the same, IDs below .msb/new/ */
+    char who[S3_MARK / 2 + 1];      /* our half of a mark */
+    int64_t now;                    /* seconds */
+    size_t strange;                 /* objects whose names cannot be files */
     uint64_t bytes;
     bool damaged; /* the manifest cannot be read, and is ignored */
     bool lost;    /* there is none, but there was one */

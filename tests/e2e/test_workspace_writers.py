@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 
 import pytest
@@ -34,16 +35,21 @@ def texts(path):
     return {re.sub(r"\.conflict-[0-9-]+$", ".conflict", name): what[-1] for name, what in tree(path).items()}
 
 
-def dies(msb, s3, name, method, pattern, there=None):
+def dies(msb, s3, name, method, pattern, there=None, nth=1, how="drop"):
     """A sync that is killed when it makes such a request, and another thread has put an object there."""
-    def fault(m, key, nth):
+    made = []
+
+    def fault(m, key, _):
         if m == method and re.fullmatch(pattern, key):
+            made.append(key)
+            if len(made) < nth:
+                return None
             if there:
                 s3.lock.release()
                 wait_for(lambda: there in s3.objects)
                 s3.lock.acquire()
             os.killpg(push.pid, signal.SIGKILL)
-            return "drop"
+            return how
         return None
 
     with s3.lock:  # until push is known
@@ -480,6 +486,21 @@ def test_a_dead_push_removed_what_another_adds_meanwhile(msb, s3, two):
     assert done == [True] and s3.objects["pre/f"].data == b"from b"
     sync(msb, "a", "b")
     assert texts(a) == texts(b) == {"f": b"from b"} and s3.keys("pre/") == ["pre/f"]
+
+
+def test_a_directory_that_a_dead_push_removed_is_made_again(msb, s3, two):
+    """Others had an object for it, whose path is less than those of the files in it."""
+    a, b = two
+    for key in ("pre/a/", "pre/a/x", "pre/b"):
+        s3.put(key, b"1" if key[-1] != "/" else b"")
+    sync(msb, "a", "b")
+    shutil.rmtree(a / "a")
+    dies(msb, s3, "a", "DELETE", "pre/.*")
+    (a / "a").mkdir()
+    (a / "a" / "x").write_text("2")
+    sync(msb, "a", "b")
+    assert tree(a) == tree(b) and texts(b) == {"a": 0o755, "a/x": b"2", "b": b"1"}
+    assert s3.keys("pre/") == ["pre/a/", "pre/a/x", "pre/b"] and b"gone" not in s3.objects["pre/.msb/manifest.json"].data
 
 
 @pytest.mark.parametrize("dead", [False, True])
