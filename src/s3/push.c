@@ -315,7 +315,9 @@ static int list_gone(const struct s3_work *w, bool tidied, struct s3_tree *ret)
     int r = keep_gone(w, &w->remote.gone, tidied, ret);
     if (r == 0)
         r = keep_gone(w, &w->remote.gone_dirs, tidied, ret);
-    for (size_t i = 0; r == 0 && !tidied && i < w->plan.n; i++) {
+    /* If there is another pass, what this one did is not recorded here. */
+    bool recorded = tidied && !atomic_load(&w->again);
+    for (size_t i = 0; r == 0 && !recorded && i < w->plan.n; i++) {
         const struct s3_step *s = &w->plan.v[i];
         if (!is_obsolete(s))
             continue;
@@ -463,7 +465,7 @@ static bool anything_to_do(const struct s3_work *w)
 
 static int push(struct s3_work *w, struct err *e)
 {
-    AUTO_S3_TREE struct s3_tree m = {0}, last = {0};
+    AUTO_S3_TREE struct s3_tree m = {0};
     if (!anything_to_do(w))
         return 0;
     w->pushed = true;
@@ -490,11 +492,8 @@ static int push(struct s3_work *w, struct err *e)
         r = s3_work_each(w, bring_home, e);
     if (r == 0)
         r = tidy(w, &m, e);
-    if (r < 0 || is_settled(w, &m))
-        return r;
-    if (new_manifest(w, true, &last) < 0)
-        return err_oom(e);
-    return s3_manifest_write(w->client, w->config, w->dir, &last, w->remote.manifest_etag, e);
+    w->unsettled = !is_settled(w, &m);
+    return r;
 }
 
 int s3_push(struct s3_work *w, struct err *e)
@@ -503,4 +502,14 @@ int s3_push(struct s3_work *w, struct err *e)
     if (r == 0 && !atomic_load(&w->again))
         s3_resume_give_up(w);
     return r;
+}
+
+int s3_push_end(struct s3_work *w, struct err *e)
+{
+    AUTO_S3_TREE struct s3_tree last = {0};
+    if (!w->unsettled)
+        return 0;
+    if (new_manifest(w, true, &last) < 0)
+        return err_oom(e);
+    return s3_manifest_write(w->client, w->config, w->dir, &last, w->remote.manifest_etag, e);
 }

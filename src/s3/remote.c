@@ -153,6 +153,30 @@ const char *s3_gone_find(const struct s3_remote *r, const struct s3_entry *o)
     return s3_pending_find(&r->manifest.gone, name);
 }
 
+static bool was_removed_by_us(const struct s3_remote *r, const struct s3_entry *b)
+{
+    const char *mark = s3_gone_find(r, b);
+    return mark && is_ours(r, mark);
+}
+
+size_t s3_forget_gone(const struct s3_remote *r, const struct s3_tree *local, struct s3_tree *base)
+{
+    size_t n = 0, dropped;
+    for (size_t i = 0; i < base->n; i++) {
+        struct s3_entry *b = &base->v[i];
+        const struct s3_entry *here = s3_tree_find(local, b->path);
+        if ((here && here->later[0]) || !was_removed_by_us(r, b)) {
+            base->v[n++] = *b;
+            continue;
+        }
+        free(b->path);
+        free(b->staged);
+    }
+    dropped = base->n - n;
+    base->n = n;
+    return dropped;
+}
+
 /* --- the listing ----------------------------------------------------------------------------- */
 
 struct listing {

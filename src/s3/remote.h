@@ -77,6 +77,9 @@ bool s3_mark_is_fresh(const struct s3_remote *r, const char *mark);
 void s3_gone_name(const char *etag, const char *path, char out[S3_GONE_SIZE]);
 /* The mark of an object that is gone; NULL: it is not. */
 const char *s3_gone_find(const struct s3_remote *r, const struct s3_entry *object);
+/* Drops from base what a push of ours has removed without recording that here: what has that name
+ * since is new. It keeps files whose content is not here. The number dropped. */
+size_t s3_forget_gone(const struct s3_remote *r, const struct s3_tree *local, struct s3_tree *base);
 /* "MARK PATH"; NULL: the path is not pending. The list is sorted by path. */
 char *s3_pending_find(const struct strlist *sorted, const char *path);
 void s3_pending_sort(struct strlist *l);

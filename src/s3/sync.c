@@ -176,7 +176,7 @@ static void forget_pass(struct s3_work *w)
     s3_remote_free(&w->remote);
     atomic_store(&w->again, false);
     atomic_store(&w->latest_ns, 0);
-    w->lazy = w->unlisted = w->pushed = false;
+    w->lazy = w->unlisted = w->pushed = w->unsettled = w->forgot = false;
 }
 
 /* Fills a file that now has another name or mode, and was never read. */
@@ -289,6 +289,10 @@ static int compare(struct s3_work *w, struct job *j, struct err *e)
     bool same = j->out.warnings == warnings && is_as_it_was(w);
     const struct s3_watch none = {0}, *watch = same || w->fresh ? &w->watch : &none;
     r = s3_remote_load(w->client, w->config, w->dir, &w->base, &w->theirs, watch, &w->remote, e);
+    if (r == 0)
+        w->forgot = s3_forget_gone(&w->remote, &w->local, &w->base);
+    if (w->forgot && s3_index_base(w) < 0)
+        r = err_oom(e);
     if (r == 0 && w->remote.bytes > w->config->max) {
         r = err_set(e, EFBIG, "the bucket holds more than the workspace's limit of %llu MiB",
                     (unsigned long long)(w->config->max >> 20));
@@ -395,8 +399,9 @@ static int one_pass(struct s3_work *w, struct job *j, struct err *e)
         r = bring_here(w, j, e);
     if (r == 1)
         return 1;
-    /* What was pulled counts, whether or not the push succeeds. */
-    bool pulled = n[S3_DOWNLOAD] + n[S3_DELETE_LOCAL] + n[S3_CONFLICT];
+    /* What was pulled counts, whether or not the push succeeds; what was forgotten has to be on disk
+     * before the manifest forgets it, too. */
+    bool pulled = n[S3_DOWNLOAD] + n[S3_DELETE_LOCAL] + n[S3_CONFLICT] > 0 || w->forgot;
     if (r == 0 && pulled)
         r = save_base(w, j->dir, e);
     if (r == 0 && (atomic_load(&w->again) || has_new_rules(w)))
@@ -405,12 +410,19 @@ static int one_pass(struct s3_work *w, struct job *j, struct err *e)
         r = check_room(w, e);
     if (r == 0)
         r = s3_push(w, e);
-    if (r == -EEXIST || (r == 0 && atomic_load(&w->again)))
+    bool again = r == 0 && atomic_load(&w->again);
+    if (again)
+        r = s3_push_end(w, e);
+    if (r == -EEXIST || (r == 0 && again))
         return 1;
     if (r == 0 && w->remote.lost && !w->remote.manifest_etag[0])
         s3_manifest_forget(w->dir);
     bool saved = (pulled || is_as_recorded(w)) && !w->pushed;
-    return r < 0 || saved ? r : save_base(w, j->dir, e);
+    if (r == 0 && !saved)
+        r = save_base(w, j->dir, e);
+    if (r == 0)
+        r = s3_push_end(w, e);
+    return r == -EEXIST ? 1 : r;
 }
 
 static int all_passes(struct s3_work *w, struct job *j, struct err *e)

@@ -33,6 +33,8 @@ struct s3_work {
     bool fresh;                 /* there has been no sync yet */
     bool unlisted;              /* there are directories whose entries are not here yet */
     bool pushed;                /* something was written to the bucket */
+    bool forgot;                /* something was dropped from base (s3_forget_gone) */
+    bool unsettled;             /* the manifest still lists what the push has finished */
     bool second;                /* not the first pass of this sync */
     bool emptied;               /* that the bucket has lost everything is meant */
     struct strlist theirs;      /* of all passes: paths where we announced an object, and others
@@ -141,6 +143,8 @@ int s3_check_loss(const struct s3_work *w, struct err *e);
 int s3_pull(struct s3_work *w, struct err *e);
 int s3_pull_one(struct s3_work *w, struct s3_step *s, struct err *e);
 int s3_push(struct s3_work *w, struct err *e);
+/* Once the result is recorded here: drops from the manifest what it said about the push. */
+int s3_push_end(struct s3_work *w, struct err *e);
 /* multipart.c: a file that begins with the S3_PART bytes of `first`. *got, which has its path and,
  * if known, its size, is updated to what was sent. */
 int s3_put_parts(struct s3_work *w, const char *key, const struct s3_put *how, int fd,

@@ -503,6 +503,28 @@ def test_a_directory_that_a_dead_push_removed_is_made_again(msb, s3, two):
     assert s3.keys("pre/") == ["pre/a/", "pre/a/x", "pre/b"] and b"gone" not in s3.objects["pre/.msb/manifest.json"].data
 
 
+@pytest.mark.parametrize("when", ["before the removal", "at the end"])
+def test_what_a_dead_push_removed_comes_back(msb, s3, two, when):
+    """With the same content and mode, before the removal was recorded here: it is new, not left over."""
+    a, b = two
+    for name in ("f", "g"):
+        (a / name).write_text("1")
+    sync(msb, "a", "b")
+    for name in ("f", "g"):
+        (a / name).unlink()
+    if when == "before the removal":
+        dies(msb, s3, "a", "DELETE", "pre/.*")
+    else:
+        dies(msb, s3, "a", "PUT", "pre/.msb/manifest.json", nth=2, how="lost")
+        wait_for(lambda: b"gone" not in s3.objects["pre/.msb/manifest.json"].data)
+        assert s3.keys("pre/") == []
+    (a / "f").write_text("1")
+    assert status(msb, "a") == {"f": "upload"}
+    sync(msb, "a", "b")
+    assert tree(a) == tree(b) and texts(a) == {"f": b"1"} and s3.keys("pre/") == ["pre/f"]
+    assert b"gone" not in s3.objects["pre/.msb/manifest.json"].data
+
+
 @pytest.mark.parametrize("dead", [False, True])
 @pytest.mark.parametrize("what", ["adds", "replaces", "removes"])
 def test_others_write_before_each_request(msb, s3, two, what, dead):
@@ -548,7 +570,8 @@ def test_others_write_before_each_request(msb, s3, two, what, dead):
             return
         sync(msb, "a", "b", "a", "b")
         assert tree(a) == tree(b) and s3.objects[key].data == theirs, (n, made)
-        later = not died and ("PUT", key) in made  # than what it replaced
+        ended = made.count(("PUT", "pre/.msb/manifest.json")) == (3 if what == "adds" else 2)
+        later = (not died or ended) and ("PUT", key) in made  # than what it replaced
         assert what == "removes" or later or ours in [t[-1] for t in tree(a).values()], (n, made)
         for path in list(tree(a)):
             (a / path).unlink()
