@@ -183,6 +183,7 @@ struct listing {
     struct s3_client *client;
     const struct s3_config *config;
     struct s3_remote *r;
+    const struct s3_tree *base;
     const struct strlist *theirs;
     const struct s3_watch *watch;
     int dir;
@@ -304,11 +305,10 @@ static int is_to_replace(const struct listing *l, const struct s3_entry *m,
 }
 
 /* Finds the known entry for an object. */
-static const struct s3_entry *known_as(const struct listing *l, const struct s3_tree *base,
-                                       const struct s3_entry *o)
+static const struct s3_entry *known_as(const struct listing *l, const struct s3_entry *o)
 {
     const struct s3_entry *m = s3_tree_find(&l->r->manifest, o->path);
-    const struct s3_entry *b = s3_tree_find(base, o->path);
+    const struct s3_entry *b = s3_tree_find(l->base, o->path);
     if (o->kind == S3_KIND_DIR)
         return m && m->kind == S3_KIND_DIR ? m : o;
     if (m && m->etag[0] && strcmp(m->etag, o->etag) == 0)
@@ -335,12 +335,14 @@ static bool sorted_has(const struct strlist *l, const char *text)
 }
 
 /* Its mark, if the object does not count yet. What the manifest has may be a directory that it is to
- * replace. */
+ * replace. What we have already counted before its name was announced. */
 static const char *pending_mark(const struct listing *l, const struct s3_entry *o)
 {
     const struct s3_entry *m = s3_tree_find(&l->r->manifest, o->path);
-    bool counts =
-        o->kind == S3_KIND_DIR || (m && m->kind != S3_KIND_DIR) || strlist_has(l->theirs, o->path);
+    const struct s3_entry *b = s3_tree_find(l->base, o->path);
+    bool counts = o->kind == S3_KIND_DIR || (m && m->kind != S3_KIND_DIR) ||
+                  (b && b->etag[0] && strcmp(b->etag, o->etag) == 0) ||
+                  strlist_has(l->theirs, o->path);
     return counts ? NULL : s3_pending_find(&l->r->manifest.pending, o->path);
 }
 
@@ -349,8 +351,7 @@ static bool counts(const struct listing *l, const struct s3_entry *o)
     return o && !s3_gone_find(l->r, o) && !pending_mark(l, o);
 }
 
-static int add_object(struct listing *l, const struct s3_tree *base, const struct s3_entry *o,
-                      struct err *e)
+static int add_object(struct listing *l, const struct s3_entry *o, struct err *e)
 {
     struct s3_tree *gone = o->kind == S3_KIND_DIR ? &l->r->gone_dirs : &l->r->gone;
     if (s3_gone_find(l->r, o))
@@ -364,7 +365,7 @@ static int add_object(struct listing *l, const struct s3_tree *base, const struc
     int staged = o->kind == S3_KIND_DIR ? 0 : is_to_replace(l, m, o, e);
     if (staged < 0)
         return staged;
-    const struct s3_entry *as = staged ? m : known_as(l, base, o);
+    const struct s3_entry *as = staged ? m : known_as(l, o);
     struct s3_entry *a = s3_tree_add(&l->r->tree, o->path, as);
     if (!a)
         return err_oom(e);
@@ -377,18 +378,18 @@ static int add_object(struct listing *l, const struct s3_tree *base, const struc
     return 0;
 }
 
-static int merge(struct listing *l, const struct s3_tree *base, struct err *e)
+static int merge(struct listing *l, struct err *e)
 {
     struct s3_remote *r = l->r;
     int x = 0;
     s3_pending_sort(&r->manifest.pending);
     s3_pending_sort(&r->manifest.gone);
     for (size_t i = 0; x == 0 && i < l->objects.n; i++)
-        x = add_object(l, base, &l->objects.v[i], e);
+        x = add_object(l, &l->objects.v[i], e);
     for (size_t i = 0; x == 0 && i < l->dirs.n; i++)
         if (s3_gone_find(r, &l->dirs.v[i]) ||
             !counts(l, s3_tree_find(&l->objects, l->dirs.v[i].path)))
-            x = add_object(l, base, &l->dirs.v[i], e);
+            x = add_object(l, &l->dirs.v[i], e);
     for (size_t i = 0; x == 0 && i < r->manifest.n; i++) {
         const struct s3_entry *m = &r->manifest.v[i];
         if (counts(l, s3_tree_find(&l->objects, m->path)) ||
@@ -419,7 +420,7 @@ static int find_leftovers(struct listing *l)
     return r;
 }
 
-static int load(struct s3_client *c, struct listing *l, const struct s3_tree *base, struct err *e)
+static int load(struct s3_client *c, struct listing *l, struct err *e)
 {
     int r = s3_list(c, l->config->prefix, on_key, on_more, l, e);
     if (r < 0)
@@ -432,7 +433,7 @@ static int load(struct s3_client *c, struct listing *l, const struct s3_tree *ba
     if (r == 0)
         r = read_manifest(c, l, e);
     if (r == 0)
-        r = merge(l, base, e);
+        r = merge(l, e);
     if (r < 0)
         return r;
     if (find_leftovers(l) < 0)
@@ -449,9 +450,14 @@ int s3_remote_load(struct s3_client *c, const struct s3_config *config, int dir,
     for (int i = 0;; i++) {
         AUTO_S3_REMOTE struct s3_remote r = {0};
         CLEANUP(listing_free)
-        struct listing l = {
-            .client = c, .config = config, .r = &r, .theirs = theirs, .watch = watch, .dir = dir};
-        int x = load(c, &l, base, e);
+        struct listing l = {.client = c,
+                            .config = config,
+                            .r = &r,
+                            .base = base,
+                            .theirs = theirs,
+                            .watch = watch,
+                            .dir = dir};
+        int x = load(c, &l, e);
         if (x == -ESTALE && i < LOAD_TRIES)
             continue;
         if (x == -ESTALE)

@@ -287,6 +287,39 @@ def test_others_write_where_a_push_adds(msb, s3, two, how):
     both_are_kept(msb, s3, a, b, ours=ours)
 
 
+@pytest.mark.parametrize("dead", [False, True])
+def test_what_others_wrote_before_it_was_announced_still_counts(msb, s3, two, dead):
+    """A third host has it already, and keeps it while its name is pending."""
+    a, b = two
+    (a / "f").write_text("from a")
+    seen = []
+
+    def write():
+        s3.put("pre/f", b"theirs")
+        sync(msb, "b")
+        seen.append(texts(b))
+
+    def look():
+        sync(msb, "b")
+        seen.append(texts(b))
+
+    steps = [("PUT", "pre/.msb/manifest.json", write), ("PUT", "pre/f", look)][:1 if dead else 2]
+
+    def before(method, key, query):
+        if steps and (method, key) == steps[0][:2]:
+            steps.pop(0)[2]()
+
+    s3.before = before
+    if dead:
+        dies(msb, s3, "a", "PUT", "pre/f")
+        look()
+    else:
+        sync(msb, "a")
+        assert not steps
+    assert seen == [{"f": b"theirs"}] * len(seen) and len(seen) == 2
+    both_are_kept(msb, s3, a, b)
+
+
 def test_others_write_what_looks_like_ours(msb, s3, two):
     """Of the same size and time, where a large file is put together."""
     a, b = two
