@@ -338,12 +338,16 @@ static bool sorted_has(const struct strlist *l, const char *text)
  * replace. What we have already counted before its name was announced. */
 static const char *pending_mark(const struct listing *l, const struct s3_entry *o)
 {
+    const char *mark =
+        o->kind == S3_KIND_DIR ? NULL : s3_pending_find(&l->r->manifest.pending, o->path);
+    if (!mark)
+        return NULL;
     const struct s3_entry *m = s3_tree_find(&l->r->manifest, o->path);
     const struct s3_entry *b = s3_tree_find(l->base, o->path);
-    bool counts = o->kind == S3_KIND_DIR || (m && m->kind != S3_KIND_DIR) ||
+    bool counts = (m && m->kind != S3_KIND_DIR) ||
                   (b && b->etag[0] && strcmp(b->etag, o->etag) == 0) ||
-                  strlist_has(l->theirs, o->path);
-    return counts ? NULL : s3_pending_find(&l->r->manifest.pending, o->path);
+                  sorted_has(l->theirs, o->path);
+    return counts ? NULL : mark;
 }
 
 static bool counts(const struct listing *l, const struct s3_entry *o)
@@ -444,9 +448,10 @@ static int load(struct s3_client *c, struct listing *l, struct err *e)
 }
 
 int s3_remote_load(struct s3_client *c, const struct s3_config *config, int dir,
-                   const struct s3_tree *base, const struct strlist *theirs,
-                   const struct s3_watch *watch, struct s3_remote *ret, struct err *e)
+                   const struct s3_tree *base, struct strlist *theirs, const struct s3_watch *watch,
+                   struct s3_remote *ret, struct err *e)
 {
+    sort(theirs);
     for (int i = 0;; i++) {
         AUTO_S3_REMOTE struct s3_remote r = {0};
         CLEANUP(listing_free)

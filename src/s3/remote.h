@@ -51,10 +51,10 @@ void s3_remote_free(struct s3_remote *r);
 
 /* dir is the workspace's: it keeps the last manifest that was read or written (s3-manifest.json),
  * so that an unchanged one is not read again, and its half of a mark (s3-mark). theirs: paths whose
- * objects count, whatever is pending. */
+ * objects count, whatever is pending; it is sorted. */
 int s3_remote_load(struct s3_client *c, const struct s3_config *config, int dir,
-                   const struct s3_tree *base, const struct strlist *theirs,
-                   const struct s3_watch *watch, struct s3_remote *ret, struct err *e);
+                   const struct s3_tree *base, struct strlist *theirs, const struct s3_watch *watch,
+                   struct s3_remote *ret, struct err *e);
 /* Writes it over the version with the etag ("" = none), and updates the etag. -EEXIST: another
  * client was faster. */
 int s3_manifest_write(struct s3_client *c, const struct s3_config *config, int dir,
