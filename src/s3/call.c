@@ -169,6 +169,8 @@ static void read_meta(struct s3_object *o, const char *line)
         o->link = strcmp(v, "symlink") == 0;
     else if ((v = http_header_value(line, "x-amz-meta-msb-id")) && strlen(v) < sizeof(o->id))
         (void)snprintf(o->id, sizeof(o->id), "%s", v);
+    else if ((v = http_header_value(line, "x-amz-meta-msb-sha256")) && strlen(v) < sizeof(o->sha))
+        (void)snprintf(o->sha, sizeof(o->sha), "%s", v);
 }
 
 static void on_header(void *ctx, const char *line)

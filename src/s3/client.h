@@ -40,6 +40,7 @@ struct s3_object {
     int mode;         /* likewise, permissions alone; -1: none */
     bool link;        /* likewise: the content is a symbolic link's target */
     char id[65];      /* likewise: what it was uploaded as (struct s3_put); "" = others wrote it */
+    char sha[65];     /* likewise: its content's sum; "" = not given */
 };
 
 /* Lists every object below the prefix, in no particular order. A result other than 0 ends it. more,

@@ -129,6 +129,19 @@ static int describe(struct upload *u, const char *sha)
     return r;
 }
 
+/* If the reply is lost, a retry is told that there is an object already. */
+static bool is_there(struct upload *u)
+{
+    struct s3_object o;
+    const struct s3_entry *a = &u->got;
+    if (s3_head(u->w->client, u->key, &o, NULL) < 0 || strcmp(o.id, u->id) != 0 ||
+        strcmp(o.sha, a->sha) != 0 || o.size != (int64_t)a->size || o.mode != (int)a->mode ||
+        o.mtime_ns != a->mtime_ns)
+        return false;
+    memcpy(u->got.etag, o.etag, sizeof(o.etag));
+    return true;
+}
+
 static int put_whole(struct upload *u, const void *p, size_t n, struct err *e)
 {
     digest_hex_of(p, n, u->got.sha);
@@ -136,7 +149,11 @@ static int put_whole(struct upload *u, const void *p, size_t n, struct err *e)
     u->how.sha = u->got.sha;
     if (describe(u, u->got.sha) < 0)
         return err_oom(e);
-    return s3_put(u->w->client, u->key, p, n, &u->how, u->got.etag, e);
+    int r = s3_put(u->w->client, u->key, p, n, &u->how, u->got.etag, e);
+    if (r != -EEXIST || !is_there(u))
+        return r;
+    err_clear(e);
+    return 0;
 }
 
 static int put_file(struct upload *u, int fd, struct err *e)

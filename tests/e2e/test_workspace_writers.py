@@ -320,6 +320,17 @@ def test_what_others_wrote_before_it_was_announced_still_counts(msb, s3, two, de
     both_are_kept(msb, s3, a, b)
 
 
+def test_a_lost_reply_does_not_restart_a_push(msb, s3, two):
+    """The retry is refused, since the object is there: it is the one that was sent."""
+    a, b = two
+    (a / "f").write_text("1")
+    s3.faults.append(lambda method, key, nth: "lost" if (method, key, nth) == ("PUT", "pre/f", 1) else None)
+    sync(msb, "a")
+    assert [m for m, key, query in s3.log if not key] == ["GET"] and s3.seen["PUT", "pre/f"] == 2
+    sync(msb, "b")
+    assert tree(a) == tree(b) and status(msb, "a") == status(msb, "b") == {}
+
+
 def test_others_write_what_looks_like_ours(msb, s3, two):
     """Of the same size and time, where a large file is put together."""
     a, b = two
