@@ -426,37 +426,45 @@ static int bring_home(struct s3_work *w, struct s3_step *s, struct err *e)
     return MIN(r, 0);
 }
 
-/* m: the manifest as it is. */
-static int remove_gone(struct s3_work *w, const struct s3_tree *gone, const struct s3_tree *m,
-                       struct err *e)
-{
-    int r = 0;
-    for (size_t i = 0; r == 0 && i < gone->n; i++) {
-        const struct s3_entry *o = &gone->v[i];
-        const char *mark = is_superseded(m, o) ? NULL : s3_gone_find(&w->remote, o);
-        if (mark && !s3_mark_is_others(&w->remote, mark))
-            r = remove_entry(w, o, e);
-    }
-    return r;
-}
-
-/* Removes what interrupted pushes have left. */
-static int tidy(struct s3_work *w, const struct s3_tree *m, struct err *e)
+static int remove_leftover(struct s3_work *w, const char *id, struct err *e)
 {
     char key[S3_KEY_SIZE];
-    int r = 0;
-    for (size_t i = 0; r == 0 && i < w->remote.leftover.n; i++) {
-        s3_staged_key(w->config, w->remote.leftover.v[i], key);
-        r = s3_delete(w->client, key, NULL, e);
-    }
-    for (size_t i = 0; r == 0 && i < m->pending.n; i++) {
-        const struct s3_entry added = {.path = m->pending.v[i] + S3_MARK + 1};
-        if (!s3_mark_is_others(&w->remote, m->pending.v[i]))
-            r = remove_entry(w, &added, e);
-    }
-    if (r == 0)
-        r = remove_gone(w, &w->remote.gone, m, e);
-    return r < 0 ? r : remove_gone(w, &w->remote.gone_dirs, m, e);
+    s3_staged_key(w->config, id, key);
+    return s3_delete(w->client, key, NULL, e);
+}
+
+static int remove_pending(struct s3_work *w, const char *name, struct err *e)
+{
+    const struct s3_entry added = {.path = (char *)name + S3_MARK + 1};
+    return s3_mark_is_others(&w->remote, name) ? 0 : remove_entry(w, &added, e);
+}
+
+static int remove_gone(struct s3_work *w, const struct s3_entry *o, const struct s3_tree *m,
+                       struct err *e)
+{
+    const char *mark = is_superseded(m, o) ? NULL : s3_gone_find(&w->remote, o);
+    return !mark || s3_mark_is_others(&w->remote, mark) ? 0 : remove_entry(w, o, e);
+}
+
+static int tidy_one(struct s3_work *w, const void *manifest, size_t i, struct err *e)
+{
+    const struct s3_remote *r = &w->remote;
+    const struct s3_tree *m = manifest;
+    if (i < r->leftover.n)
+        return remove_leftover(w, r->leftover.v[i], e);
+    i -= r->leftover.n;
+    if (i < m->pending.n)
+        return remove_pending(w, m->pending.v[i], e);
+    i -= m->pending.n;
+    return remove_gone(w, i < r->gone.n ? &r->gone.v[i] : &r->gone_dirs.v[i - r->gone.n], m, e);
+}
+
+/* Removes what interrupted pushes have left; m: the manifest as it is. */
+static int tidy(struct s3_work *w, const struct s3_tree *m, struct err *e)
+{
+    const struct s3_remote *r = &w->remote;
+    size_t n = r->leftover.n + m->pending.n + r->gone.n + r->gone_dirs.n;
+    return s3_work_numbers(w, n, tidy_one, m, e);
 }
 
 /* Whether nothing is staged, pending or yet to be removed, except by other hosts. */

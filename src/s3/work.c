@@ -36,7 +36,9 @@ void s3_work_warn(struct s3_work *w, const char *fmt, ...)
 
 struct crew {
     struct s3_work *w;
-    s3_step_fn fn;
+    size_t n;
+    s3_number_fn fn;
+    const void *ctx;
 };
 
 bool s3_work_hire(struct s3_work *w)
@@ -58,13 +60,12 @@ static void *work(void *ctx)
     struct s3_work *w = c->w;
     for (;;) {
         size_t i = atomic_fetch_add(&w->next, 1);
-        if (i >= w->plan.n || atomic_load(&w->cancel)) {
+        if (i >= c->n || atomic_load(&w->cancel)) {
             s3_work_dismiss(w);
             return NULL;
         }
         struct err e = {0};
-        int r = c->fn(w, &w->plan.v[i], &e);
-        progress_file();
+        int r = c->fn(w, c->ctx, i, &e);
         if (r == 0)
             continue;
         (void)pthread_mutex_lock(&w->lock);
@@ -77,26 +78,38 @@ static void *work(void *ctx)
     }
 }
 
-int s3_work_each(struct s3_work *w, s3_step_fn fn, struct err *e)
+int s3_work_numbers(struct s3_work *w, size_t n, s3_number_fn fn, const void *ctx, struct err *e)
 {
-    struct crew c = {.w = w, .fn = fn};
+    struct crew c = {.w = w, .n = n, .fn = fn, .ctx = ctx};
     pthread_t thread[S3_THREADS];
-    size_t n = 0;
+    size_t threads = 0;
     struct err first = {0};
     w->error = &first;
     w->failed = 0;
     atomic_store(&w->next, 0);
-    progress_begin(w->plan.n);
-    atomic_store(&w->crew, (int)MIN((size_t)S3_THREADS, w->plan.n));
-    while (n < MIN((size_t)S3_THREADS, w->plan.n) &&
-           pthread_create(&thread[n], NULL, work, &c) == 0)
-        n++;
-    if (n == 0)
+    atomic_store(&w->crew, (int)MIN((size_t)S3_THREADS, n));
+    while (threads < MIN((size_t)S3_THREADS, n) &&
+           pthread_create(&thread[threads], NULL, work, &c) == 0)
+        threads++;
+    if (threads == 0)
         (void)work(&c);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < threads; i++)
         (void)pthread_join(thread[i], NULL);
     w->error = NULL;
     if (w->failed < 0)
         err_copy(e, &first);
     return w->failed;
+}
+
+static int do_step(struct s3_work *w, const void *fn, size_t i, struct err *e)
+{
+    int r = (*(const s3_step_fn *)fn)(w, &w->plan.v[i], e);
+    progress_file();
+    return r;
+}
+
+int s3_work_each(struct s3_work *w, s3_step_fn fn, struct err *e)
+{
+    progress_begin(w->plan.n);
+    return s3_work_numbers(w, w->plan.n, do_step, &fn, e);
 }

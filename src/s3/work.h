@@ -67,6 +67,9 @@ enum { S3_THREADS = 8 }; /* that make requests */
 /* Calls fn for every step, from several threads; the first failure stops it. */
 typedef int (*s3_step_fn)(struct s3_work *w, struct s3_step *s, struct err *e);
 int s3_work_each(struct s3_work *w, s3_step_fn fn, struct err *e);
+/* The same for each number below n. */
+typedef int (*s3_number_fn)(struct s3_work *w, const void *ctx, size_t i, struct err *e);
+int s3_work_numbers(struct s3_work *w, size_t n, s3_number_fn fn, const void *ctx, struct err *e);
 /* Whether one more thread may be started to help with a step; dismiss it when it ends. */
 bool s3_work_hire(struct s3_work *w);
 void s3_work_dismiss(struct s3_work *w);

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import signal
+import threading
 
 import pytest
 
@@ -567,6 +568,21 @@ def test_what_a_dead_push_removed_comes_back(msb, s3, two, when):
     sync(msb, "a", "b")
     assert tree(a) == tree(b) and texts(a) == {"f": b"1"} and s3.keys("pre/") == ["pre/f"]
     assert b"gone" not in s3.objects["pre/.msb/manifest.json"].data
+
+
+def test_what_dead_pushes_left_is_removed_by_several_threads(msb, s3, two):
+    a, _ = two
+    for i in range(4):
+        (a / f"f{i}").write_text(f"{i}")
+    sync(msb, "a")
+    for i in range(4):
+        (a / f"f{i}").unlink()
+    dies(msb, s3, "a", "HEAD", "pre/f.")
+    assert len(s3.keys("pre/f")) == 4
+    pair = threading.Barrier(2)
+    s3.before = lambda method, key, query: method == "DELETE" and pair.wait(60)
+    sync(msb, "a")
+    assert s3.keys("pre/f") == []
 
 
 @pytest.mark.parametrize("dead", [False, True])
