@@ -318,9 +318,22 @@ static int keep_gone(const struct s3_work *w, const struct s3_tree *old, bool ti
     for (size_t i = 0; r == 0 && i < old->n; i++) {
         const char *mark =
             is_superseded(ret, &old->v[i]) ? NULL : s3_gone_find(&w->remote, &old->v[i]);
-        if (mark && (!tidied || s3_mark_is_others(&w->remote, mark)))
+        bool theirs = mark && s3_mark_is_others(&w->remote, mark);
+        if (mark && (theirs ? s3_tree_find(ret, old->v[i].path) != NULL : !tidied))
             r = strlist_add(&ret->gone, mark);
     }
+    return r;
+}
+
+/* Also where the objects are gone already: a host whose push died there learns from it that it was
+ * the one who removed them. */
+static int keep_gone_of_others(const struct s3_work *w, struct s3_tree *ret)
+{
+    const struct strlist *l = &w->remote.manifest.gone;
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < l->n; i++)
+        if (s3_mark_is_others(&w->remote, l->v[i]) && !s3_tree_find(ret, s3_gone_path(l->v[i])))
+            r = strlist_add(&ret->gone, l->v[i]);
     return r;
 }
 
@@ -332,6 +345,8 @@ static int list_gone(const struct s3_work *w, bool tidied, struct s3_tree *ret)
     int r = keep_gone(w, &w->remote.gone, tidied, ret);
     if (r == 0)
         r = keep_gone(w, &w->remote.gone_dirs, tidied, ret);
+    if (r == 0)
+        r = keep_gone_of_others(w, ret);
     /* If there is another pass, what this one did is not recorded here. */
     bool recorded = tidied && !atomic_load(&w->again);
     for (size_t i = 0; r == 0 && !recorded && i < w->plan.n; i++) {

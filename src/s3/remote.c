@@ -140,6 +140,11 @@ void s3_gone_name(const char *etag, const char *path, char out[S3_GONE_SIZE])
     (void)snprintf(out + 8, S3_GONE_SIZE - 8, "/%s", path);
 }
 
+const char *s3_gone_path(const char *gone)
+{
+    return gone + S3_MARK + 1 + 8 + 1;
+}
+
 /* What is there instead may be a file where there was an object for a directory, or the reverse. */
 const char *s3_gone_find(const struct s3_remote *r, const struct s3_entry *o)
 {
@@ -165,7 +170,7 @@ size_t s3_forget_gone(const struct s3_remote *r, const struct s3_tree *local, st
     for (size_t i = 0; i < base->n; i++) {
         struct s3_entry *b = &base->v[i];
         const struct s3_entry *here = s3_tree_find(local, b->path);
-        if ((here && here->later[0]) || !was_removed_by_us(r, b)) {
+        if ((here ? here : b)->later[0] || !was_removed_by_us(r, b)) {
             base->v[n++] = *b;
             continue;
         }

@@ -75,6 +75,8 @@ bool s3_mark_is_others(const struct s3_remote *r, const char *mark);
 bool s3_mark_is_fresh(const struct s3_remote *r, const char *mark);
 /* How the manifest names an object that is gone. */
 void s3_gone_name(const char *etag, const char *path, char out[S3_GONE_SIZE]);
+/* The path in an entry of the manifest's list. */
+const char *s3_gone_path(const char *gone);
 /* The mark of an object that is gone; NULL: it is not. */
 const char *s3_gone_find(const struct s3_remote *r, const struct s3_entry *object);
 /* Drops from base what a push of ours has removed without recording that here: what has that name

@@ -570,6 +570,27 @@ def test_what_a_dead_push_removed_comes_back(msb, s3, two, when):
     assert b"gone" not in s3.objects["pre/.msb/manifest.json"].data
 
 
+def test_what_a_dead_push_removed_comes_back_after_another_push(msb, s3, two):
+    """Whose manifest still says who removed it, also of objects that are gone already."""
+    a, b = two
+    for name in ("f", "g"):
+        (a / name).write_text("1")
+    sync(msb, "a", "b")
+    for name in ("f", "g"):
+        (a / name).unlink()
+    dies(msb, s3, "a", "DELETE", "pre/[fg]", nth=2)
+    wait_for(lambda: len(s3.keys("pre/")) == 1)
+    (b / "other").write_text("2")
+    sync(msb, "b")
+    assert texts(b) == {"other": b"2"}
+    for name in ("f", "g"):
+        (a / name).write_text("1")
+    assert status(msb, "a") == {"f": "upload", "g": "upload", "other": "download"}
+    sync(msb, "a", "b")
+    assert tree(a) == tree(b) and texts(a) == {"f": b"1", "g": b"1", "other": b"2"}
+    assert b"gone" not in s3.objects["pre/.msb/manifest.json"].data
+
+
 def test_what_dead_pushes_left_is_removed_by_several_threads(msb, s3, two):
     a, _ = two
     for i in range(4):
