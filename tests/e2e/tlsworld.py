@@ -227,33 +227,25 @@ def serve(sock, address):
         sock.close()
 
 
-def splice(a, b):
-    with contextlib.suppress(OSError):
-        while data := a.recv(65536):
-            b.sendall(data)
-    with contextlib.suppress(OSError):
-        b.shutdown(socket.SHUT_WR)
-
-
-def serve_s3(sock, port):
-    with contextlib.closing(socket.create_connection(("127.0.0.1", port))) as to:
-        threading.Thread(target=splice, args=(to, sock), daemon=True).start()
-        splice(sock, to)
+def serve_s3(sock, server, peer):
+    """In one thread: an SSLSocket cannot be read and written at once."""
+    with contextlib.closing(sock), contextlib.suppress(OSError):
+        server.finish_request(sock, peer)
 
 
 def accept(listener, context, address, bucket):
     while True:
-        raw, _ = listener.accept()
+        raw, peer = listener.accept()
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-        def one(raw=raw):
+        def one(raw=raw, peer=peer):
             try:
                 raw.settimeout(60)
                 sock = context.wrap_socket(raw, server_side=True) if context else raw
             except OSError:
                 raw.close()
                 return
-            serve_s3(sock, bucket) if bucket else serve(sock, address)
+            serve_s3(sock, bucket, peer) if bucket else serve(sock, address)
 
         threading.Thread(target=one, daemon=True).start()
 
@@ -267,12 +259,12 @@ def echo(sock):
 for pair in sys.argv[2:]:
     where, pem = pair.split("=")
     pem, _, kind = pem.partition("+")
-    server_port = 0
+    bucket = None
     if kind == "s3":
         from fakes3 import FakeS3
         fake = FakeS3()
         fake.unsigned = True
-        server_port = fake.server.server_address[1]
+        bucket = fake.server
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if kind == "h2":
         context.set_alpn_protocols(["h2", "http/1.1"])
@@ -282,7 +274,7 @@ for pair in sys.argv[2:]:
     context.load_cert_chain(DIR / pem)
     for tcp in (443, 8443, 80) if kind == "plain" else (443,):
         listening = socket.create_server((where, tcp))
-        threading.Thread(target=accept, args=(listening, context if tcp != 80 else None, where, server_port),
+        threading.Thread(target=accept, args=(listening, context if tcp != 80 else None, where, bucket),
                          daemon=True).start()
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     datagrams.bind((where, 443))
