@@ -234,7 +234,7 @@ static const char *replaced_etag(struct s3_work *w, const struct s3_step *s)
 static int new_id(const struct s3_work *w, const char *etag, char out[S3_ID + 1])
 {
     uint64_t random;
-    char end[8 + 1];
+    char end[S3_ETAG_DIGITS + 1];
     if (getrandom(&random, sizeof(random), 0) != sizeof(random))
         return -EIO;
     s3_mark(&w->remote, out);

@@ -33,18 +33,18 @@ void s3_key_id(const char *key, char out[S3_KEY_ID + 1])
     (void)snprintf(out, S3_KEY_ID + 1, "%.*s", S3_KEY_ID, hex);
 }
 
-void s3_id_end(const char *etag, char out[8 + 1])
+void s3_id_end(const char *etag, char out[S3_ETAG_DIGITS + 1])
 {
     char hex[DIGEST_HEX_SIZE];
     digest_hex_of(etag, strlen(etag), hex);
-    (void)snprintf(out, 8 + 1, "%.8s", hex);
+    (void)snprintf(out, S3_ETAG_DIGITS + 1, "%.*s", S3_ETAG_DIGITS, hex);
 }
 
 bool s3_id_replaces(const char *id, const char *etag)
 {
-    char end[8 + 1];
+    char end[S3_ETAG_DIGITS + 1];
     s3_id_end(etag, end);
-    return strlen(id) != S3_ID || strcmp(id + S3_ID - 8, end) == 0;
+    return strlen(id) != S3_ID || strcmp(id + S3_ID - S3_ETAG_DIGITS, end) == 0;
 }
 
 void s3_remote_free(struct s3_remote *r)
@@ -137,12 +137,12 @@ char *s3_pending_find(const struct strlist *sorted, const char *path)
 void s3_gone_name(const char *etag, const char *path, char out[S3_GONE_SIZE])
 {
     s3_id_end(etag, out);
-    (void)snprintf(out + 8, S3_GONE_SIZE - 8, "/%s", path);
+    (void)snprintf(out + S3_ETAG_DIGITS, S3_GONE_SIZE - S3_ETAG_DIGITS, "/%s", path);
 }
 
 const char *s3_gone_path(const char *gone)
 {
-    return gone + S3_MARK + 1 + 8 + 1;
+    return gone + S3_MARK + 1 + S3_ETAG_DIGITS + 1;
 }
 
 /* What is there instead may be a file where there was an object for a directory, or the reverse. */

@@ -89,8 +89,8 @@ void s3_pending_sort(struct strlist *l);
 /* What the metadata of an object that a push adds says: it shows that others did not write it. */
 enum { S3_KEY_ID = 32 };
 void s3_key_id(const char *key, char out[S3_KEY_ID + 1]);
-/* The 8 digits of an ID that stand for an ETag; whether an ID has them, or says nothing about it. */
-void s3_id_end(const char *etag, char out[8 + 1]);
+/* The digits of an ID that stand for an ETag; whether an ID has them, or says nothing about it. */
+void s3_id_end(const char *etag, char out[S3_ETAG_DIGITS + 1]);
 bool s3_id_replaces(const char *id, const char *etag);
 
 /* PREFIX/PATH and PREFIX/.msb/new/ID, which begins with a mark. */

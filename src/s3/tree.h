@@ -23,12 +23,15 @@ enum { S3_ENTRIES_MAX = S3_LIST_MAX, S3_MANIFEST_MAX = 64 << 20, S3_TARGET_MAX =
 enum { S3_MARK = 16 };
 #define S3_NO_MARK "0000000000000000"
 
-/* The name of an object that is gone: 8 hex digits that stand for its ETag, "/" and its path. */
-enum { S3_GONE_SIZE = 8 + 1 + S3_PATH_MAX + 1 };
+/* Hex digits that stand for an ETag. */
+enum { S3_ETAG_DIGITS = 8 };
 
-/* Staged content's ID: a mark, 16 random hex digits, and 8 that stand for the ETag of the object that
- * it will replace ("" = none). Those of earlier versions end before that. */
-enum { S3_ID = S3_MARK + 16 + 8 };
+/* The name of an object that is gone: the digits of its ETag, "/" and its path. */
+enum { S3_GONE_SIZE = S3_ETAG_DIGITS + 1 + S3_PATH_MAX + 1 };
+
+/* Staged content's ID: a mark, 16 random hex digits, and those of the ETag of the object that it
+ * will replace ("" = none). IDs of earlier versions end before that. */
+enum { S3_ID = S3_MARK + 16 + S3_ETAG_DIGITS };
 
 enum s3_kind { S3_KIND_FILE, S3_KIND_DIR, S3_KIND_LINK };
 

@@ -163,7 +163,8 @@ static bool is_name(const char *text, enum list kind)
 {
     if (kind == PENDING)
         return s3_path_ok(text);
-    return strspn(text, "0123456789abcdef") == 8 && text[8] == '/' && s3_path_ok(text + 9);
+    return strspn(text, "0123456789abcdef") == S3_ETAG_DIGITS && text[S3_ETAG_DIGITS] == '/' &&
+           s3_path_ok(text + S3_ETAG_DIGITS + 1);
 }
 
 static bool is_marked(const char *text, enum list kind)
