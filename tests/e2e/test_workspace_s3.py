@@ -519,6 +519,24 @@ def test_every_request_may_break(msb, s3, two, kind):
     assert len(s3.keys()) == 8
 
 
+def dies_at(msb, s3, name, n):
+    """Whether a sync makes n requests; it is killed before the last one."""
+    s3.log.clear()
+    p = msb.popen("workspace", "sync", "-q", name, stderr=subprocess.PIPE, start_new_session=True)
+
+    def at(method, key, nth):
+        if len(s3.log) == n:
+            os.killpg(p.pid, signal.SIGKILL)
+            return "drop"
+        return None
+
+    s3.faults[:] = [at]
+    died = p.wait(60) != 0
+    p.stderr.close()
+    s3.faults.clear()
+    return died
+
+
 def test_a_pull_that_dies_is_finished_by_the_next(msb, s3, two):
     """One is killed before each of its requests."""
     a, b = two
@@ -532,19 +550,7 @@ def test_a_pull_that_dies_is_finished_by_the_next(msb, s3, two):
         for name in ("g", "h"):
             (a / f"{name}{n}").write_text(f"{n}" * 1000)
         sync(msb, "a")
-        s3.log.clear()
-        pull = msb.popen("workspace", "sync", "-q", "b", stderr=subprocess.PIPE, start_new_session=True)
-
-        def at(method, key, nth, pull=pull, n=n):
-            if len(s3.log) == n:
-                os.killpg(pull.pid, signal.SIGKILL)
-                return "drop"
-            return None
-
-        s3.faults[:] = [at]
-        died = pull.wait(60) != 0
-        pull.stderr.close()
-        s3.faults.clear()
+        died = dies_at(msb, s3, "b", n)
         assert "conflict" not in sync(msb, "b")
         assert tree(b) == tree(a) and not list((b.parent / "s3-tmp").iterdir())
         dead += died
@@ -575,19 +581,7 @@ def test_a_push_that_dies_is_whole_or_not_there(msb, s3, two):
         (a / f"g{n}").write_text(f"{n}")
         (a / f"r{n - 1}").rename(a / f"r{n}")
         new = tree(a)
-        s3.log.clear()
-        push = msb.popen("workspace", "sync", "-q", "a", stderr=subprocess.PIPE, start_new_session=True)
-
-        def at(method, key, nth, push=push, n=n):
-            if len(s3.log) == n:
-                os.killpg(push.pid, signal.SIGKILL)
-                return "drop"
-            return None
-
-        s3.faults[:] = [at]
-        died = push.wait(60) != 0
-        push.stderr.close()
-        s3.faults.clear()
+        died = dies_at(msb, s3, "a", n)
         # On host b: the state before or after, never half.
         sync(msb, "b")
         seen = tree(b)
