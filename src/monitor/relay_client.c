@@ -34,7 +34,7 @@ static void answer_waiters(struct relay *r, const struct background_command *end
         if (ended->exit_code != BACKGROUND_UNKNOWN)
             proto_u32(&w, F_CODE, (uint32_t)ended->exit_code);
         (void)proto_end(&w);
-        client_finish(c); /* never the one whose session ends: that is no waiter */
+        client_finish(c); /* never the client whose session ends: it is not waiting */
     }
 }
 

@@ -179,7 +179,7 @@ static void test_no_values(void **state)
     }
 }
 
-/* Digits in a string, a fraction or an exponent are no large number. */
+/* Digits in a string, a fraction or an exponent do not make a large number. */
 static void test_numbers_in_text(void **state)
 {
     static const char text[] =

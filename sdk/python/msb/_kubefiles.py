@@ -42,7 +42,7 @@ _REASONS = (
     ("directory nonexistent", errno.ENOENT), ("nonexistent directory", errno.ENOENT),
     ("non-directory component", errno.ENOTDIR))
 
-# $1 is a path that begins with / or ./ and a - is no option. stat says what is wrong with one better than a shell does.
+# $1 is a path that begins with / or ./, so it is never taken for an option. stat explains errors better than a shell does.
 _HEAD = """\
 LC_ALL=C; export LC_ALL; umask 022
 F='%f %s %u %g %Y %y'
@@ -118,7 +118,7 @@ stat -L -c "$F" "$1" || exit
 
 
 def _word(path: str) -> str:
-    """A path as a script takes it: what begins with a - is no option."""
+    """A path as scripts take it, which is never taken for an option."""
     encode_path(path)
     return path if path.startswith("/") else f"./{path}"
 
