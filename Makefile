@@ -10,7 +10,7 @@ STAGES  ?=
 
 .DEFAULT_GOAL := all
 .PHONY: all build programs configure kernel kernel-uml kernel-uml-smp kernel-kvm run test tested test-e2e test-kvm test-fresh test-compat test-k8s \
-        unit lint fuzz soak bench bench-files bench-buckets bench-guest bench-kvm install uninstall dist deb clean help bootstrap parity
+        unit lint fuzz soak bench bench-files bench-buckets bench-guest bench-versions bench-kvm install uninstall dist deb clean help bootstrap parity
 
 all: build kernel ## build everything: msb, the guest's disks, the guest kernel
 
@@ -111,6 +111,10 @@ bench-buckets: programs ## compare workspaces in a bucket with rclone mount and 
 bench-guest: programs ## compare what programs cost in a sandbox with the host, gVisor and runc (as root)
 	@scripts/bootstrap bench
 	@$(PYTHON) tests/bench/guest.py --msb $(BUILD)/src/cli/msb --json $(BUILD)/bench-guest.json
+
+bench-versions: programs ## compare with another build of msb, in turns: OLD=path/to/its/build/src/cli/msb
+	@test -x "$(OLD)" || { echo "make bench-versions: say OLD=, the msb in the build directory of another version" >&2; exit 2; }
+	@$(PYTHON) tests/bench/versions.py --json $(BUILD)/bench-versions.json $(OLD) $(BUILD)/src/cli/msb
 
 parity: programs ## compare the command line with microsandbox's own (npm); writes build/parity.md
 	@$(PYTHON) tests/parity/parity.py $(BUILD)/src/cli/msb -o $(BUILD)/parity.md
