@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -103,8 +104,51 @@ static int confine_files(const struct s3_reach *reach)
     return r == -EOPNOTSUPP ? 0 : r;
 }
 
-/* Names below .local may be known only to a service of the host's (Avahi), which has a socket. */
-static bool is_local(const char *url)
+static bool file_has(const char *path, bool (*is_it)(char *line))
+{
+    AUTO_FCLOSE FILE *f = fopen(path, "re");
+    AUTO_FREE char *line = NULL;
+    size_t size = 0;
+    while (f && getline(&line, &size, f) > 0)
+        if (is_it(line))
+            return true;
+    return false;
+}
+
+static bool is_stub(char *line)
+{
+    char server[16];
+    return sscanf(line, "nameserver %15s", server) == 1 &&
+           (strcmp(server, "127.0.0.53") == 0 || strcmp(server, "127.0.0.54") == 0);
+}
+
+/* In nsswitch.conf, a source of names that is a service of the host's, which has a socket: all but
+ * these. mdns_minimal knows names below .local only, and systemd-resolved is a name server, too. */
+static bool names_service(char *line)
+{
+    static const char *const others[] = {
+        "files", "dns", "db", "mdns4_minimal", "mdns_minimal", "mdns6_minimal", "myhostname"};
+    static const char key[] = "hosts:";
+    char *rest = NULL, *list = line + strspn(line, " \t");
+    if (strncmp(list, key, strlen(key)) != 0)
+        return false;
+    list += strlen(key);
+    list[strcspn(list, "#")] = '\0';
+    for (char *at = strchr(list, '['), *end; at && (end = strchr(at, ']')); at = strchr(end, '['))
+        memset(at, ' ', (size_t)(end + 1 - at)); /* what to do if one does not know */
+    for (char *word = strtok_r(list, " \t\n", &rest); word; word = strtok_r(NULL, " \t\n", &rest)) {
+        size_t i = 0;
+        while (i < ARRAY_LEN(others) && strcmp(word, others[i]) != 0)
+            i++;
+        if (i == ARRAY_LEN(others) &&
+            (strcmp(word, "resolve") != 0 || !file_has("/etc/resolv.conf", is_stub)))
+            return true;
+    }
+    return false;
+}
+
+/* Names below .local may be known only to such a service (Avahi); all names if it is for all. */
+static bool is_known_to_service(const char *url, bool for_all)
 {
     static const char local[] = ".local";
     const char *at = url ? strstr(url, "://") : NULL, *host = at ? at + 3 : url;
@@ -114,6 +158,8 @@ static bool is_local(const char *url)
     host = user ? user + 1 : host;
     n = n ? MIN(n, strcspn(host, ":")) : 0;
     n -= n && host[n - 1] == '.';
+    if (for_all && n && *host != '[' && strspn(host, "0123456789.") < n)
+        return true;
     return n > k && strncasecmp(host + n - k, local, k) == 0;
 }
 
@@ -122,9 +168,10 @@ static bool asks_service(const char *endpoint)
 {
     static const char *const proxies[] = {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy",
                                           "ALL_PROXY"};
-    bool yes = is_local(endpoint);
+    const bool for_all = file_has("/etc/nsswitch.conf", names_service);
+    bool yes = is_known_to_service(endpoint, for_all);
     for (size_t i = 0; i < ARRAY_LEN(proxies); i++)
-        yes = yes || is_local(getenv(proxies[i]));
+        yes = yes || is_known_to_service(getenv(proxies[i]), for_all);
     return yes;
 }
 

@@ -12,9 +12,11 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -33,6 +35,23 @@ static bool opens(const char *path, int flags)
 {
     AUTO_CLOSE int fd = open(path, flags | O_CLOEXEC, 0600);
     return fd >= 0;
+}
+
+/* This host's configuration of names is another in this process. */
+static bool replace(const char *path, const char *text)
+{
+    char mine[64];
+    in_place(mine, "etc");
+    AUTO_CLOSE int fd = open(mine, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    return fd >= 0 && write_all(fd, text, strlen(text)) == 0 &&
+           mount(mine, path, NULL, MS_BIND, NULL) == 0 && unlink(mine) == 0;
+}
+
+static bool has_names(const char *hosts, const char *resolv)
+{
+    return (unshare(CLONE_NEWNS) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0) &&
+           mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           replace("/etc/nsswitch.conf", hosts) && replace("/etc/resolv.conf", resolv);
 }
 
 /* In a child that is confined to place/inside: exits with the number of the first failed check. */
@@ -134,6 +153,53 @@ static int try_service(void)
     return socket(AF_UNIX, SOCK_STREAM, 0) < 0 ? 1 : socket(AF_UNIX, SOCK_DGRAM, 0) >= 0 ? 2 : 0;
 }
 
+static int with_names(const char *hosts, const char *resolv, const char *endpoint,
+                      int (*check)(void))
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        if (!has_names(hosts, resolv))
+            _exit(77);
+        confined(check, endpoint);
+        _exit(0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Where names come from decides it, unless the server has none. */
+static void test_services(void **state)
+{
+    static const char stub[] = "# all\nnameserver 127.0.0.53\n", other[] = "nameserver 10.0.0.1\n";
+    static const struct {
+        const char *hosts, *resolv, *endpoint;
+        int (*check)(void);
+    } tries[] = {
+        {"hosts: files dns\n", other, "http://nas:9000", try_calls},
+        {"passwd: sss\nhosts: files myhostname mdns4_minimal [ NOTFOUND=return ] dns # sss\n",
+         other, "http://nas:9000", try_calls},
+        {" hosts:files resolve [!UNAVAIL=return] dns", stub, "http://nas:9000", try_calls},
+        {"hosts: files resolve [!UNAVAIL=return] dns\n", other, "http://nas:9000", try_service},
+        {"hosts:\tfiles [SUCCESS=return] dns [NOTFOUND=continue] sss\n", stub, "http://nas",
+         try_service},
+        {"hosts: mymachines files dns\n", other, "http://10.0.0.x/", try_service},
+        {"hosts: files sss dns\n", other, "http://10.0.0.1:9000", try_calls},
+        {"hosts: files sss dns\n", other, "http://[fd00::1]:9000", try_calls},
+        {"hosts: files sss dns\n", other, NULL, try_calls},
+        {"passwd: sss\n", other, "http://nas", try_calls},
+        {"hosts: [[ ]", other, "http://nas", try_calls},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(tries); i++) {
+        int r = with_names(tries[i].hosts, tries[i].resolv, tries[i].endpoint, tries[i].check);
+        if (r == 77)
+            skip();
+        if (r != 0)
+            fail_msg("%s: %d", tries[i].hosts, r);
+    }
+}
+
 /* A socket of the host's, only to look up names that nobody else knows. */
 static void test_calls(void **state)
 {
@@ -178,6 +244,7 @@ int main(void)
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_services),
     };
     return cmocka_run_group_tests(tests, make_place, remove_place);
 }
