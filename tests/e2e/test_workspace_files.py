@@ -167,6 +167,14 @@ def test_in_a_bucket(msb):
         assert msb("workspace", "get", "b:z", "-", check=0).stdout == b"4"
         msb.ok("workspace", "rm", "b:theirs/x")
         assert "p/theirs/x" not in server.objects
+        # From Python, too; and what is missing there goes from here if that is said to be meant.
+        server.objects.clear()
+        with pytest.raises(sdk.MsbError, match="the bucket has lost its manifest"):
+            go(client_of(msb).workspace("b").sync())
+        sync_client_of(msb).workspace("b").sync(emptied=True)
+        assert os.listdir(msb.home / "workspaces" / "b" / "data") == []
+        server.put("p/z", b"4")
+        go(client_of(msb).workspace("b").sync(emptied=False))
     finally:
         server.close()
     # Without the server: what is there, and a warning.

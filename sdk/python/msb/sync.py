@@ -372,9 +372,9 @@ class Workspace:
         """What a sync with the bucket would do, by path."""
         return _run(self._inner.status())
 
-    def sync(self) -> None:
+    def sync(self, *, emptied: bool = False) -> None:
         """Brings host and bucket up to date."""
-        _run(self._inner.sync())
+        _run(self._inner.sync(emptied=emptied))
 
     def checkpoint(self, message: str = "") -> int:
         """Keeps a version of it, and returns its number."""

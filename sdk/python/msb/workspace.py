@@ -147,9 +147,10 @@ class Workspace:
         found = await self._cli.json("workspace", "status", self.name)
         return {str(d["path"]): str(d["action"]) for d in found["differences"]}
 
-    async def sync(self) -> None:
-        """Copies snapshots back to the host, and brings host and bucket up to date."""
-        await self._cli.run("workspace", "sync", "-q", self.name)
+    async def sync(self, *, emptied: bool = False) -> None:
+        """Copies snapshots back to the host, and brings host and bucket up to date. ``emptied``: the bucket was
+        emptied on purpose, so what it has lost is removed here, too."""
+        await self._cli.run("workspace", "sync", "-q", *(["--emptied"] if emptied else []), self.name)
 
     async def checkpoint(self, message: str = "") -> int:
         """Keeps a version of it, and returns its number; if nothing has changed, the last version's."""
