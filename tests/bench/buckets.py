@@ -1,10 +1,13 @@
 #!/usr/bin/python3
 """Workspaces in a bucket beside rclone mount and s3fs, on the same server, in one run (as root).
 
-usage: buckets.py [--msb PATH] [--peers NAME,...] [--objects N] [--files N] [--mib N] [--rounds N] [--dir DIR]
-                  [--json FILE]
+usage: buckets.py [--msb PATH] [--peers NAME,...] [--objects N] [--files N] [--mib N] [--rounds N] [--limit SECONDS]
+                  [--minutes N] [--dir DIR] [--json FILE]
 
-With --files 0 only large files are measured, with --mib 0 only small ones.
+With --files 0 only large files are measured, with --mib 0 only small ones. Rows are printed as they are measured, and in
+two tables at the end. "fails" is a row that a peer cannot do, ">45" one that was ended after that many seconds (--limit; peers
+only), "-" one that has nothing to work on because of that, or for which no time was left (--minutes). Of the rows of large
+files, the best round counts; in a sandbox, peers have one. git works on 600 files at most: s3fs takes long enough for these.
 
 The server is s3rver (npm). msb is a sandbox with the workspace at /workspace. rclone and s3fs are measured twice: mounted
 on the host, by programs of the host, which spares them the way into a guest; and, as box-rclone and box-s3fs, in a sandbox
@@ -22,6 +25,7 @@ than anything that is compared here. Absolute figures are those of this machine.
 """
 import argparse
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
@@ -33,11 +37,17 @@ import sys
 import tempfile
 import time
 
+import boto3
+import botocore.exceptions
+
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import files  # noqa: E402
 
 KEY = "S3RVER"
-LIMIT = 300  # seconds, of one row
+PATIENCE = 300  # seconds: for what is not a peer's row
+FAILURES = (subprocess.SubprocessError, TimeoutError, OSError, botocore.exceptions.BotoCoreError,
+            botocore.exceptions.ClientError)  # fmt: skip
+GIT_FILES = 600
 PEERS = ["rclone", "s3fs", "box-rclone", "box-s3fs"]
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
 WRITE = "dd if=/dev/zero of=big bs=1M count=%d 2>/dev/null"
@@ -45,7 +55,7 @@ READ = "dd if=big of=/dev/null bs=1M 2>/dev/null"
 NPM = pathlib.Path.home() / ".cache" / "msb" / "npm" / "s3rver"
 
 
-def wait(condition, seconds=LIMIT):
+def wait(condition, seconds=PATIENCE):
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -71,14 +81,16 @@ def start_server(work):
 
 def cpu_seconds(pid):
     """Of a process and its children, those that are gone included."""
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    try:
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):  # a server that has crashed just now
+        return 0
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK") + sum(map(cpu_seconds, children))
 
 
 class Bucket:
     def __init__(self, url, server=None):
-        import boto3
         self.server = server
         self.s3 = boto3.client("s3", endpoint_url=url, aws_access_key_id=KEY, aws_secret_access_key=KEY,
                                region_name="us-east-1")  # fmt: skip
@@ -100,7 +112,7 @@ class Sandbox(files.Guest):
 
     def __init__(self, args, env, url, image, prefix):
         super().__init__(str(args.msb), env, prefix or "plain", "/workspace" if prefix else "/root")
-        self.image = image
+        self.image, self.limit = image, PATIENCE
         if prefix and subprocess.run([self.msb, "workspace", "inspect", prefix], env=env, capture_output=True).returncode:
             subprocess.run([self.msb, "workspace", "create", "-q", prefix, "--s3", f"s3://bench/{prefix}",
                             "--endpoint", url], env=env, check=True)  # fmt: skip
@@ -109,11 +121,15 @@ class Sandbox(files.Guest):
         more = ["--workspace", self.name] if self.dir != "/root" else []
         subprocess.run([self.msb, "create", "-q", "-n", self.name, "-m", "1G", *more, self.image], env=self.env, check=True)
 
+    def run(self, script, **more):
+        subprocess.run([self.msb, "exec", "-q", "--timeout", f"{self.limit}s", self.name, "--", "sh", "-ec",
+                        f"cd {self.dir}; {script}"], env=self.env, check=True, stdout=subprocess.DEVNULL, **more)  # fmt: skip
+
     def remove(self):
         subprocess.run([self.msb, "rm", "-q", "-f", self.name], env=self.env, check=True)
 
     def settle(self):
-        subprocess.run([self.msb, "workspace", "sync", "-q", self.name], env=self.env, check=True)
+        subprocess.run([self.msb, "workspace", "sync", "-q", self.name], env=self.env, check=True, timeout=self.limit)
 
     def stop(self):
         self.remove()
@@ -122,9 +138,9 @@ class Sandbox(files.Guest):
 
 
 class Mount(files.Host):
-    def __init__(self, kind, work, url, image, prefix):
+    def __init__(self, args, kind, work, url, image, prefix):
         super().__init__(work / f"{kind}-{prefix}", image)
-        self.kind, self.work, self.url, self.prefix = kind, work, url, prefix
+        self.kind, self.work, self.url, self.prefix, self.limit = kind, work, url, prefix, args.limit
         self.cache = work / f"cache-{kind}-{prefix}"
         self.dir.mkdir(exist_ok=True)
 
@@ -133,26 +149,35 @@ class Mount(files.Host):
             env = {**CLEAN, "RCLONE_CONFIG_B_TYPE": "s3", "RCLONE_CONFIG_B_PROVIDER": "Other",
                    "RCLONE_CONFIG_B_ENDPOINT": self.url, "RCLONE_CONFIG_B_ACCESS_KEY_ID": KEY,
                    "RCLONE_CONFIG_B_SECRET_ACCESS_KEY": KEY}  # fmt: skip
-            command = ["rclone", "mount", f"b:bench/{self.prefix}", self.dir, "--daemon", "--vfs-cache-mode", "full",
+            command = ["rclone", "mount", f"b:bench/{self.prefix}", self.dir, "--vfs-cache-mode", "full",
                        "--vfs-write-back", "0s", "--cache-dir", self.cache, "--config", "/dev/null"]  # fmt: skip
         else:
             (self.work / "passwd").write_text(f"{KEY}:{KEY}\n")
             (self.work / "passwd").chmod(0o600)
             env = CLEAN
-            command = ["s3fs", f"bench:/{self.prefix}", self.dir, "-o", f"url={self.url},use_path_request_style,"
+            command = ["s3fs", "-f", f"bench:/{self.prefix}", self.dir, "-o", f"url={self.url},use_path_request_style,"
                        f"passwd_file={self.work / 'passwd'},use_cache={self.cache}"]  # fmt: skip
-        subprocess.run([str(c) for c in command], env=env, check=True, stdout=subprocess.DEVNULL)
-        wait(lambda: os.path.ismount(self.dir), 30)
+        said = self.work / f"log-{self.kind}"
+        with open(said, "w") as log:
+            self.daemon = subprocess.Popen([str(c) for c in command], env=env, stdout=log, stderr=log)
+        wait(lambda: os.path.ismount(self.dir) or self.daemon.poll() is not None, 30)
+        if self.daemon.poll() is not None:
+            raise OSError(f"{self.kind}: {files.last_line(said.read_text(errors='replace'))}")
 
     def run(self, script):
-        subprocess.run(["timeout", "-k", "5", str(LIMIT), "sh", "-ec", f"cd {self.dir}; {script}"], check=True, env=self.env,
+        subprocess.run(["timeout", "-k", "5", str(self.limit), "sh", "-ec", f"cd {self.dir}; {script}"], check=True, env=self.env,
                        stdout=subprocess.DEVNULL)  # fmt: skip
 
     def settle(self):
         pass
 
     def stop(self):
-        wait(lambda: subprocess.run(["umount", self.dir], capture_output=True).returncode == 0, 60)
+        with contextlib.suppress(TimeoutError):  # what it still uploads is of no use
+            wait(lambda: not os.path.ismount(self.dir)
+                 or subprocess.run(["umount", self.dir], capture_output=True).returncode == 0, 10)  # fmt: skip
+        subprocess.run(["umount", "-l", self.dir], capture_output=True)
+        self.daemon.kill()
+        self.daemon.wait()
         shutil.rmtree(self.cache, ignore_errors=True)
 
 
@@ -161,7 +186,7 @@ class Boxed(Sandbox):
 
     def __init__(self, args, env, url, image, prefix, mount):
         super().__init__(args, env, url, image, None)
-        self.name, self.dir, self.mount = f"{mount.kind}-{prefix}", "/workspace", mount
+        self.name, self.dir, self.mount, self.limit = f"{mount.kind}-{prefix}", "/workspace", mount, args.limit
 
     def start(self):
         self.mount.start()
@@ -172,137 +197,229 @@ class Boxed(Sandbox):
         pass
 
     def stop(self):
-        self.remove()
-        self.mount.stop()
+        try:
+            self.remove()
+        finally:
+            self.mount.stop()
+
+
+class Row:
+    """seconds: None if there are none. server: those that it has computed. mark: what is to be said of them."""
+
+    def __init__(self, seconds, server=0.0, mark=""):
+        self.seconds, self.server, self.mark = seconds, server, mark
+
+    def __str__(self):
+        return self.mark if self.seconds is None else f">{self.seconds:.0f}" if self.mark else f"{self.seconds:.3f}"
+
+
+FAILED, UNASKED = Row(None, mark="fails"), Row(None, mark="-")
+
+
+def explain(place, e):
+    print(f"{place}: {f'exit code {e.returncode}' if isinstance(e, subprocess.CalledProcessError) else e}", file=sys.stderr)
 
 
 class Rows(dict):
-    """Seconds by name; None where it failed, which the others may. `server`: those that the server has computed."""
+    """Of one place, by name."""
 
-    def __init__(self, server=None):
+    def __init__(self, place, args, server=None):
         super().__init__()
-        self.pid, self.server = server, {}
+        self.place, self.pid, self.missing = place, server and server.pid, UNASKED
+        self.limit, self.end = args.limit if place in PEERS else PATIENCE, args.end
 
-    def time(self, name, *steps):
+    def time(self, name, *steps, after=None, less=0.0):
+        """less: seconds that do not count. after: the row without whose result this one means nothing."""
+        if time.monotonic() > self.end or (after and (self[after].seconds is None or self[after].mark)):
+            return self.record(name, UNASKED)
         before = cpu_seconds(self.pid) if self.pid else 0
         start = time.monotonic()
+        row = Row(None)
         try:
             for step in steps:
                 step()
-            self[name] = time.monotonic() - start
-        except (subprocess.SubprocessError, TimeoutError) as e:
-            print(f"{name}: {e}", file=sys.stderr)
-            self[name] = None
-        self.server[name] = cpu_seconds(self.pid) - before if self.pid else 0
+        except FAILURES as e:
+            row.mark = ">" if time.monotonic() - start >= self.limit else "fails"
+            explain(self.place, e)
+        if row.mark != "fails":
+            row.seconds = max(time.monotonic() - start - less, 1e-4)
+        row.server = cpu_seconds(self.pid) - before if self.pid else 0
+        return self.record(name, row)
+
+    def record(self, name, row):
+        self[name] = row
+        print(f"{self.place:<11} {name:<28}{row!s:>9}", flush=True)
 
     def add(self, name, first, second):
-        self[name] = None if None in (self[first], self[second]) else self[first] + self[second]
-        self.server[name] = self.server[first] + self.server[second]
+        a, b = self[first], self[second]
+        both = None if None in (a.seconds, b.seconds) else a.seconds + b.seconds
+        self.record(name, Row(both, a.server + b.server, a.mark or b.mark))
 
     def keep_best(self, other):
-        for name, took in other.items():
-            if name not in self or self[name] is None or (took is not None and took < self[name]):
-                self[name], self.server[name] = took, other.server[name]
+        for name, row in other.items():
+            if name not in self or self[name].seconds is None or (row.seconds is not None and row.seconds < self[name].seconds):
+                self[name] = row
 
 
-def measure(args, make, bucket, prefix, tar):
-    """One place, all rows."""
-    rows = Rows(bucket.server.pid)
+@contextlib.contextmanager
+def ready(place, start=None):
+    """A place that has been started, until it is stopped, also if that fails."""
+    try:
+        (start or place.start)()
+        yield place
+    finally:
+        with contextlib.suppress(*FAILURES):
+            place.stop()
 
-    def there(what, n, size):
-        wait(lambda: len([o for o in bucket.objects(f"{prefix}/{what}") if size in (None, o["Size"])]) >= n)
+
+def measure(args, rows, make, bucket, tars, alone):
+    """One place, all rows of small files."""
+    prefix = rows.place
+
+    def there(what, n):
+        wait(lambda: len(bucket.objects(f"{prefix}/{what}")) >= n, args.limit)
 
     many = make("many")
-    rows.time(f"start, {args.objects} objects", many.start)
-    last = args.objects - 1
-    rows.time("first ls", lambda: many.run("ls d000"))
-    rows.time("first read", lambda: many.run(f"cat d{last // 100:03}/f{last}"))
-    rows.time("find all", lambda: many.run("find . -type f | wc -l"))
-    many.stop()
-    bucket.s3.put_object(Bucket="bench", Key=f"{prefix}/in.tar", Body=tar.read_bytes())
-    place = make(prefix)
-    place.start()
-    place.run("cat in.tar >/dev/null")
-    measure_small(args, place, rows, lambda: there("t/d", args.files, None))
-    place.stop()
-    return rows
+    first, last = f"start, {args.objects} objects", args.objects - 1
+    with ready(many, lambda: rows.time(first, many.start, less=alone if isinstance(many, Sandbox) else 0)):
+        rows.time("first ls", lambda: many.run("ls d000"), after=first)
+        rows.time("first read", lambda: many.run(f"cat d{last // 100:03}/f{last}"), after=first)
+        rows.time("find all", lambda: many.run("find . -type f | wc -l"), after=first)
+    for tar in tars:
+        bucket.s3.put_object(Bucket="bench", Key=f"{prefix}/{tar.name}", Body=tar.read_bytes())
+    with ready(make(prefix)) as place:
+        place.run("cat *.tar >/dev/null")
+        measure_small(args, place, rows, lambda: there("u/d", args.files))
 
 
 def measure_small(args, place, rows, there=None):
-    rows.time(f"untar {args.files} files", lambda: place.run("mkdir t && tar xf in.tar -C t"))
+    untar, few, commit = f"untar {args.files} files", f"untar {min(args.files, GIT_FILES)} files for git", "git init, add, commit"
+    rows.time(untar, lambda: place.run("mkdir u && tar xf in.tar -C u"))
     if there:
-        rows.time("... and the bucket has them", place.settle, there)
-    rows.time("git init, add, commit", lambda: place.run(files.GIT))
-    rows.time("git status", lambda: place.run("git -C t status --porcelain"))
+        rows.time("... and the bucket has them", place.settle, there, after=untar)
+    rows.time(few, lambda: place.run("mkdir t && tar xf few.tar -C t"))
+    rows.time(commit, lambda: place.run(files.GIT), after=few)
+    rows.time("git status", lambda: place.run("git -C t status --porcelain"), after=commit)
 
 
-def measure_disk(args, place, tar):
+def measure_disk(args, place, tars):
     """The guest's own disk: the rows that need no bucket."""
-    rows = Rows()
-    place.start()
-    with open(tar, "rb") as f:
-        subprocess.run([place.msb, "exec", "-q", place.name, "--", "sh", "-c", "cat >/root/in.tar"], stdin=f, check=True,
-                       env=place.env)  # fmt: skip
-    if args.files:
-        measure_small(args, place, rows)
-    if args.mib:
-        rows.time(f"write {args.mib} MiB, close", lambda: place.run(WRITE % args.mib))
-        place.run("cat big >/dev/null")
-        rows.time("second read of it", lambda: place.run(READ))
-    place.stop()
+    rows = Rows("disk", args)
+    with ready(place):
+        for tar in tars:
+            with open(tar, "rb") as f:
+                place.run(f"cat >{tar.name}", stdin=f)
+        if args.files:
+            measure_small(args, place, rows)
+        if args.mib:
+            rows.time(f"write {args.mib} MiB, close", lambda: place.run(WRITE % args.mib))
+            place.run("cat big >/dev/null")
+            rows.time("second read of it", lambda: place.run(READ))
     return rows
 
 
-def measure_bulk(args, make, bucket, prefix):
+def measure_bulk(args, rows, make, bucket, prefix):
     """A large file, in a place that has nothing else: what else is to be uploaded would count."""
-    rows = Rows(bucket.server.pid)
+    write, until, first = f"write {args.mib} MiB, close", "... until the bucket has it", f"first read of {args.mib} MiB"
+
+    def there():
+        wait(lambda: any(o["Size"] == args.mib << 20 for o in bucket.objects(f"{prefix}/big")), args.limit)
+
     bucket.s3.put_object(Bucket="bench", Key=f"{prefix}/x", Body=b"x")
-    place = make(prefix)
-    place.start()
-    place.run("cat x")
-    write, until = f"write {args.mib} MiB, close", "... until the bucket has it"
-    rows.time(write, lambda: place.run(WRITE % args.mib))
-    rows.time(until, place.settle,
-              lambda: wait(lambda: any(o["Size"] == args.mib << 20 for o in bucket.objects(f"{prefix}/big"))))  # fmt: skip
-    rows.add("... both", write, until)
-    place.stop()
+    with ready(make(prefix)) as place:
+        place.run("cat x")
+        rows.time(write, lambda: place.run(WRITE % args.mib))
+        rows.time(until, place.settle, there, after=write)
+        rows.add("... both", write, until)
     bucket.s3.copy_object(Bucket="bench", Key=f"{prefix}-r/big", CopySource={"Bucket": "bench", "Key": "seed/big"})
-    place = make(f"{prefix}-r")
-    place.start()
-    rows.time(f"first read of {args.mib} MiB", lambda: place.run(READ))
-    rows.time("second read of it", lambda: place.run(READ))
-    place.stop()
+    with ready(make(f"{prefix}-r")) as place:
+        rows.time(first, lambda: place.run(READ))
+        rows.time("second read of it", lambda: place.run(READ), after=first)
     for key in (f"{prefix}/big", f"{prefix}-r/big"):
         bucket.s3.delete_object(Bucket="bench", Key=key)
-    return rows
 
 
 def ratio(results, places, name, less_server=False):
     """Of the best of these places to msb."""
 
     def seconds(place):
-        took = results[place].get(name)
-        if took and less_server:
-            rest = took - results[place].server[name]
-            return rest if rest > took / 5 else None
-        return took
+        row = results[place].get(name, UNASKED)
+        if row.seconds and less_server:
+            rest = row.seconds - row.server
+            return rest if rest > row.seconds / 5 else None
+        return row.seconds
 
-    mine, others = seconds("msb"), [x for x in map(seconds, places) if x]
-    return f"{min(others) / mine:.1f}" if others and mine else ""
+    mine, others = seconds("msb"), [(t, results[x][name].mark) for x in places if (t := seconds(x))]
+    return f"{min(others)[1]}{min(others)[0] / mine:.1f}" if others and mine else ""
 
 
 def print_table(results, places, disk):
     native, boxed = ([x for x in places[1:] if x.startswith("box-") == box] for box in (False, True))
-    print(f"{'seconds':<28}" + "".join(f"{x:>11}" for x in places)
+    print(f"\n{'seconds':<28}" + "".join(f"{x:>11}" for x in places)
           + f"{'host/msb':>10}{'box/msb':>9}{'less server':>13}{'disk':>9}")  # fmt: skip
-    for name in results["msb"]:
-        cells = ("fails" if results[x].get(name) is None else f"{results[x][name]:.3f}" for x in places)
-        floor = f"{disk[name]:.3f}" if disk.get(name) else ""
+    names = dict.fromkeys(name for rows in results.values() for name in rows)
+    for name in names:
+        cells = (str(results[x].get(name, results[x].missing)) for x in places)
+        floor = disk[name] if name in disk else ""
         print(f"{name:<28}" + "".join(f"{c:>11}" for c in cells) + f"{ratio(results, native, name):>10}"
-              f"{ratio(results, boxed, name):>9}{ratio(results, native, name, True):>13}{floor:>9}")  # fmt: skip
+              f"{ratio(results, boxed, name):>9}{ratio(results, native, name, True):>13}{floor!s:>9}")  # fmt: skip
     print("\ncomputed by the server")
-    for name in results["msb"]:
-        print(f"{name:<28}" + "".join(f"{results[x].server.get(name, 0):>11.2f}" for x in places))
+    for name in names:
+        print(f"{name:<28}" + "".join(f"{results[x].get(name, results[x].missing).server:>11.2f}" for x in places))
+
+
+def measure_all(args, work):
+    places = ["msb", *(x for x in args.peers if shutil.which(x.removeprefix("box-")) and os.path.exists("/dev/fuse"))]
+    env = {**os.environ, "MSB_HOME": str(work / "home"), "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": KEY,
+           "AWS_REGION": "us-east-1"}  # fmt: skip
+    server, url = start_server(work)
+    (work / "home").mkdir(mode=0o700)
+    image, tars = work / "image", {work / "in.tar": args.files, work / "few.tar": min(args.files, GIT_FILES)}
+    files.make_image(image)
+    (image / "workspace").mkdir()
+    for tar, n in tars.items():
+        files.make_tar(tar, n)
+    bucket = Bucket(url, server)
+    plain, alone = Sandbox(args, env, url, image, None), Rows("plain", args)
+    for name in ("first start", "start"):  # the first one reads the image
+        with ready(plain, lambda name=name: alone.time(name, plain.start)):
+            pass
+    results = {place: Rows(place, args, server) for place in places}
+
+    def attempt(place, measure, rows, *more):
+        def make(prefix):
+            if place == "msb":
+                return Sandbox(args, env, url, image, prefix)
+            mount = Mount(args, place.removeprefix("box-"), work, url, image, prefix)
+            return Boxed(args, env, url, image, prefix, mount) if place.startswith("box-") else mount
+
+        if time.monotonic() > args.end:
+            return
+        try:
+            measure(args, rows, make, bucket, *more)
+        except FAILURES as e:
+            explain(place, e)
+            results[place].missing = FAILED
+
+    disk = measure_disk(args, plain, tars)
+    if args.mib:
+        bucket.s3.put_object(Bucket="bench", Key="seed/big", Body=os.urandom(1 << 20) * args.mib)
+    for i in range(args.rounds if args.mib else 0):
+        for place in places:  # one after the other: the best of the rounds counts
+            if i == 0 or not place.startswith("box-"):
+                attempt(place, measure_bulk, rows := Rows(place, args, server), f"{place}-{i}")
+                results[place].keep_best(rows)
+    if args.files:
+        print(f"-- {args.objects} objects are made", flush=True)
+        bucket.fill("many", args.objects)
+    for place in places if args.files else []:
+        attempt(place, measure, results[place], tars, alone["start"].seconds)
+    print_table(results, places, disk)
+    if args.json:
+        two = ("seconds", "server", "mark")
+        args.json.write_text(json.dumps({x: {k: {n: getattr(r, k) for n, r in rows.items()} for k in two}
+                                         for x, rows in {**results, "disk": disk}.items()}, indent=1) + "\n")  # fmt: skip
+    return results["msb"].missing is FAILED or any(row.mark for row in results["msb"].values())
 
 
 def main():
@@ -313,63 +430,37 @@ def main():
     p.add_argument("--files", type=int, default=5000)
     p.add_argument("--mib", type=int, default=512)
     p.add_argument("--rounds", type=int, default=2)  # of the rows of large files
+    p.add_argument("--limit", type=int, default=45)
+    p.add_argument("--minutes", type=float, default=7.5)
     p.add_argument("--dir", default="/dev/shm")
     p.add_argument("--json", type=pathlib.Path)
+    p.add_argument("--work", type=pathlib.Path, help=argparse.SUPPRESS)
     args = p.parse_args()
-    args.msb = args.msb.resolve()
-    work = pathlib.Path(tempfile.mkdtemp(prefix="msb-buckets.", dir=args.dir))
-    can_mount = os.geteuid() == 0 and os.path.exists("/dev/fuse")
-    places = ["msb", *(x for x in args.peers if shutil.which(x.removeprefix("box-")) and can_mount)]
-    env = {**os.environ, "MSB_HOME": str(work / "home"), "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": KEY,
-           "AWS_REGION": "us-east-1"}  # fmt: skip
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    server, url = start_server(work)
+    args.msb, args.end = args.msb.resolve(), time.monotonic() + args.minutes * 60
+    if args.work:
+        return measure_all(args, args.work)
+    if os.geteuid():
+        p.exit(2, "run it as root: it mounts file systems\n")
+    # In namespaces of its own, which take along every process and every mount, however this ends. The shell reaps.
+    work = tempfile.mkdtemp(prefix="msb-buckets.", dir=args.dir)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda n, _: sys.exit(128 + n))
+    inner = None
     try:
-        (work / "home").mkdir(mode=0o700)
-        image = work / "image"
-        files.make_image(image)
-        (image / "workspace").mkdir()
-        files.make_tar(work / "in.tar", args.files)
-        bucket = Bucket(url, server)
-        if args.files:
-            bucket.fill("many", args.objects)
-        plain = Sandbox(args, env, url, image, None)
-        plain.start()
-        plain.stop()
-        rows = Rows()
-        rows.time("alone", plain.start)
-        plain.stop()
-        results, makers = {}, {}
-        for place in places:
-            def make(prefix, place=place):
-                if place == "msb":
-                    return Sandbox(args, env, url, image, prefix)
-                mount = Mount(place.removeprefix("box-"), work, url, image, prefix)
-                return Boxed(args, env, url, image, prefix, mount) if place.startswith("box-") else mount
-
-            results[place] = measure(args, make, bucket, place, work / "in.tar") if args.files else Rows()
-            makers[place] = make
-        if args.mib:
-            bucket.s3.put_object(Bucket="bench", Key="seed/big", Body=os.urandom(1 << 20) * args.mib)
-        for i in range(args.rounds if args.mib else 0):
-            for place, make in makers.items():  # one after the other: the best of the rounds counts
-                results[place].keep_best(measure_bulk(args, make, bucket, f"{place}-{i}"))
-        disk = measure_disk(args, plain, work / "in.tar")
-        first = f"start, {args.objects} objects"
-        for place, took in results.items():
-            if took.get(first) and (place == "msb" or place.startswith("box-")):
-                took[first] = max(took[first] - rows["alone"], 1e-4)
-        print_table(results, places, disk)
-        if args.json:
-            server_too = {x: {"seconds": r, "server": r.server} for x, r in results.items()}
-            args.json.write_text(json.dumps({**server_too, "disk": disk}, indent=1) + "\n")
+        inner = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child",
+                                  "--mount-proc", "sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-B", __file__,
+                                  *sys.argv[1:], "--work", work], start_new_session=True)  # fmt: skip
+        return inner.wait()
     finally:
-        for d in work.glob("[rs]*-*"):
-            subprocess.run(["umount", "-l", d], capture_output=True)
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
+        if inner:
+            first = []
+            if inner.poll() is None:
+                first = pathlib.Path(f"/proc/{inner.pid}/task/{inner.pid}/children").read_text().split()
+            inner.kill()
+            inner.wait()
+            wait(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in first))
         shutil.rmtree(work, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
