@@ -1,15 +1,18 @@
 """Uploads of large files to a bucket that break, are killed, and go on where they were."""
+import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import threading
 
 import pytest
 
-from conftest import wait_for
+from conftest import LARGE, LIMIT, wait_for
 from fakes3 import BUCKET
+from guest import sh
 from terminal import Terminal
-from test_workspace_s3 import KEYS, data
+from test_workspace_s3 import KEYS, data, two_hosts
 
 SIZE, PARTS = (8 << 20) + 5, 2
 
@@ -163,3 +166,22 @@ def test_what_is_of_no_use_any_more_is_given_up(msb, s3, w):
     (w / "other").unlink()
     assert s3.uploads
     settled(msb, s3, w)
+
+
+@pytest.mark.timeout(LIMIT * (15 if LARGE else 2))
+def test_many_files_and_a_huge_one_arrive(msb, s3):
+    """What one host's sandbox has written is in the bucket, and in a sandbox of another host."""
+    files, mib = (10000, 2048) if LARGE else (2000, 40)
+    write = ("for i in $(seq 0 99); do mkdir d$i; done; i=0; while [ $i -lt %d ]; do echo $i >d$((i %% 100))/f$i; i=$((i + 1)); "
+             "done; dd if=/dev/urandom of=huge bs=1M count=%d 2>/dev/null" % (files, mib))
+    two_hosts(msb, s3)
+    s3.page, sums = 1000, []
+    for name, script in (("a", write), ("b", "true")):
+        msb.create(name, "--workspace", name)
+        out = sh(msb, name, f"cd /workspace; {script}; find . -type f -exec md5sum {{}} +", timeout=LIMIT * 5)
+        sums.append(dict(line.split("  ./")[::-1] for line in out.splitlines()))
+        msb.ok("stop", "-q", name, timeout=LIMIT * 5)
+        shutil.rmtree(msb.home / "cache" / "objects", ignore_errors=True)  # which hosts do not share
+    assert len(sums[0]) == files + 1 and sums[0] == sums[1]
+    assert sums[0] == {k.removeprefix("pre/"): hashlib.md5(s3.objects[k].data).hexdigest() for k in s3.keys("pre/")}
+    assert len(s3.objects["pre/huge"].data) == mib << 20
