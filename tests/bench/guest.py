@@ -25,8 +25,9 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
-from runner import machine, report  # noqa: E402
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "e2e")]
+import imagekit  # noqa: E402
+from runner import machine  # noqa: E402
 
 PACKAGES = "python3,libpython3-stdlib,gcc,libc6-dev,make,git,nodejs,ca-certificates"
 RUNSC_RELEASE = "trixie"
@@ -99,27 +100,10 @@ def furnish(root):
 
 def fetch_runsc():
     """Debian 13's runsc, in the cache; None and why, if it cannot be had."""
-    have = report.cache("bench") / "runsc"
-    if have.exists():
-        return have, None
-    with tempfile.TemporaryDirectory(prefix="msb-bench-") as work:
-        w = pathlib.Path(work)
-        for d in ("lists/partial", "archives/partial", "parts"):
-            (w / d).mkdir(parents=True)
-        (w / "status").touch()
-        uri = machine.archives(RUNSC_RELEASE)[0][0]
-        keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
-        (w / "sources").write_text(f"deb [signed-by={keys}] {uri} {RUNSC_RELEASE} main\n")
-        own = ["-o", f"Dir::State={w}", "-o", f"Dir::State::status={w}/status", "-o", f"Dir::Cache={w}",
-               "-o", f"Dir::Etc::sourcelist={w}/sources", "-o", f"Dir::Etc::sourceparts={w}/parts",
-               "-o", "APT::Sandbox::User=root", "-o", "Acquire::Languages=none"]
-        for cmd in (["update", "-q"], ["download", "-q", "runsc"]):
-            p = report.run(["apt-get", *own, *cmd], cwd=w)
-            if p.returncode:
-                return None, f"apt-get {cmd[0]} failed: {p.stdout.strip().splitlines()[-1:]}"
-        subprocess.run(["dpkg-deb", "-x", next(w.glob("runsc_*.deb")), w / "x"], check=True)
-        shutil.copy(w / "x" / "usr" / "bin" / "runsc", have)
-    return have, None
+    try:
+        return imagekit.unpacked(RUNSC_RELEASE, "runsc") / "usr" / "bin" / "runsc", None
+    except imagekit.Unavailable as e:
+        return None, str(e)
 
 
 # --- contestants ----------------------------------------------------------------------------------

@@ -446,6 +446,40 @@ def bootstrap_debian(root, packages="python3"):
         raise Unavailable(f"debootstrap failed: {str(e)[-500:]}") from None
 
 
+def unpacked(release, *packages):
+    """A directory with packages of a Debian that may be newer, and all that they depend on; nothing is installed."""
+    def build(root):
+        need("apt-get", "dpkg-deb")
+        mirror, keys = debian_mirror(debian_release()), "/usr/share/keyrings/debian-archive-keyring.gpg"
+        with tempfile.TemporaryDirectory() as work:
+            w = pathlib.Path(work)
+            for d in ("lists/partial", "archives/partial", "parts"):
+                (w / d).mkdir(parents=True)
+            (w / "status").touch()
+            (w / "sources").write_text(f"deb [signed-by={keys}] {mirror} {release} main\n")
+            apt = ["apt-get", "-q", "-y", "-o", f"Dir::State={w}", "-o", f"Dir::State::status={w}/status", "-o", f"Dir::Cache={w}",
+                   "-o", f"Dir::Etc::sourcelist={w}/sources", "-o", f"Dir::Etc::sourceparts={w}/parts", "-o", "Debug::NoLocking=1",
+                   "-o", "APT::Sandbox::User=root", "-o", "Acquire::Languages=none", "-o", "Acquire::Retries=0",
+                   "-o", "Acquire::http::Timeout=20", "-o", "Acquire::https::Timeout=20"]
+            try:
+                run(*apt, "update", timeout=300)
+                run(*apt, "install", "--no-install-recommends", "--download-only", *packages, timeout=600)
+            except (RuntimeError, subprocess.TimeoutExpired) as e:
+                raise Unavailable(f"apt-get cannot fetch {packages[0]} of {release}: {str(e)[-500:]}") from None
+            for deb in w.glob("archives/*.deb"):
+                run("dpkg-deb", "-x", deb, root)
+
+    return cached(packages[0], [1, release, packages, debian_release()], build)
+
+
+def moto():
+    """A command and its environment: an S3 server that Debian 12 does not have, in the Python that it was packaged for."""
+    usr = unpacked("trixie", "python3-moto", "python3-flask-cors") / "usr"
+    env = {**os.environ, "PYTHONHOME": str(usr), "PYTHONPATH": str(usr / "lib/python3/dist-packages")}
+    return [usr / "lib64/ld-linux-x86-64.so.2", "--library-path", usr / "lib/x86_64-linux-gnu", usr / "bin/python3",
+            usr / "bin/moto_server"], env
+
+
 def debian():
     """debootstrap's minimal Debian; Python over it; then an application and deletions: 3 layers."""
     def build(d):
@@ -664,7 +698,7 @@ def prepare():
             debian().recompressed(kind)
 
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        for made in [pool.submit(debians), pool.submit(net_guest)]:
+        for made in [pool.submit(make) for make in (debians, net_guest, moto)]:
             try:
                 made.result()
             except Unavailable as e:

@@ -1,5 +1,5 @@
 """Workspaces in buckets: a strict server of our own (fakes3.py), which also breaks and lies, and s3rver
-with boto3 looking on from outside."""
+and moto with boto3 looking on from outside."""
 
 import json
 import os
@@ -12,6 +12,7 @@ import threading
 
 import pytest
 
+import imagekit
 from conftest import wait_for
 from fakes3 import BUCKET, KEY_ID, REGION, SECRET, FakeS3
 from guest import sh
@@ -748,18 +749,28 @@ def test_a_server_without_conditions(msb):
 # --- other people's software ----------------------------------------------------------------------
 
 
-def test_s3rver_and_boto3(msb, tmp_path):
+def s3rver():
+    return [packages("s3rver") / "node_modules" / ".bin" / "s3rver", "-d", "s3", "-a", "127.0.0.1"], None
+
+
+def moto():
+    command, env = imagekit.moto()
+    return [*command, "-H", "127.0.0.1"], env
+
+
+@pytest.mark.parametrize("server", [s3rver, moto])
+def test_other_servers_and_boto3(msb, tmp_path, server):
     boto3 = pytest.importorskip("boto3")
-    exe = packages("s3rver") / "node_modules" / ".bin" / "s3rver"
+    command, env = server()
     log = open(tmp_path / "log", "w+b")
-    p = subprocess.Popen([exe, "-d", tmp_path / "s3", "-a", "127.0.0.1", "-p", "0",
-                          "--configure-bucket", "other-bucket"], stdout=log, stderr=log)  # fmt: skip
+    p = subprocess.Popen([*command, "-p", "0"], stdout=log, stderr=log, cwd=tmp_path, env=env)
     try:
         found = wait_for(lambda: re.search(rb"127\.0\.0\.1:(\d+)", (tmp_path / "log").read_bytes()), 60)
         url = f"http://127.0.0.1:{found[1].decode()}"
         msb.env.update(AWS_ACCESS_KEY_ID="S3RVER", AWS_SECRET_ACCESS_KEY="S3RVER", AWS_REGION="us-east-1")
         client = boto3.client("s3", endpoint_url=url, aws_access_key_id="S3RVER", aws_secret_access_key="S3RVER",
                               region_name="us-east-1")  # fmt: skip
+        client.create_bucket(Bucket="other-bucket")
         client.put_object(Bucket="other-bucket", Key="team/a b/in+1.txt", Body=b"by boto3")
         msb.ok("workspace", "create", "w", "--s3", "s3://other-bucket/team", "--endpoint", url)
         d = data(msb, "w")
