@@ -402,8 +402,12 @@ class Exec:
         child = await asyncio.create_subprocess_exec(*argv, env=env, stdin=-1, stdout=-1, stderr=-1, limit=1 << 20)
 
         def write(data):
-            child.stdin.write(data)
+            if not child.stdin.is_closing():
+                child.stdin.write(data)
 
+        # A program need not read all that is sent to it: asyncio reports an error that nobody looks at.
+        closed = asyncio.ensure_future(child.stdin.wait_closed())
+        closed.add_done_callback(lambda done: done.cancelled() or done.exception())
         inbound = asyncio.ensure_future(self.inbound(write, child.stdin.close))
         outs = [asyncio.ensure_future(self.copy(r, c)) for r, c in ((child.stdout, 1), (child.stderr, 2))]
         await asyncio.gather(*outs)
