@@ -14,18 +14,14 @@ import pytest
 from conftest import wait_for
 from fakes3 import BUCKET, FakeS3
 from guest import sh
-from test_workspace_s3 import KEYS, data, during_listings, sync
+from test_workspace_s3 import data, during_listings, sync, with_workspace
 
 MARK = "user.msb.later"
 
 
 @pytest.fixture
 def s3(msb):
-    server = FakeS3(page=1000)
-    msb.env.update(KEYS)
-    msb.ok("workspace", "create", "w", "--s3", f"s3://{BUCKET}/pre", "--endpoint", server.url)
-    yield server
-    server.close()
+    yield from with_workspace(msb, FakeS3(page=1000))
 
 
 def fetched(s3):

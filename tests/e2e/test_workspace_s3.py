@@ -34,6 +34,14 @@ def two(msb, s3):
     return two_hosts(msb, s3)
 
 
+def with_workspace(msb, server):
+    """For a fixture: a server with a workspace, w."""
+    msb.env.update(KEYS)
+    msb.ok("workspace", "create", "w", "--s3", f"s3://{BUCKET}/pre", "--endpoint", server.url)
+    yield server
+    server.close()
+
+
 def data(msb, name):
     return msb.home / "workspaces" / name / "data"
 

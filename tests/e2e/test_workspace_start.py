@@ -9,7 +9,7 @@ import pytest
 from conftest import wait_for
 from fakes3 import BUCKET, FakeS3
 from guest import PATIENCE, sh
-from test_workspace_s3 import KEYS
+from test_workspace_s3 import KEYS, with_workspace
 
 
 class Slow(FakeS3):
@@ -40,11 +40,7 @@ class Slow(FakeS3):
 
 @pytest.fixture
 def s3(msb):
-    server = Slow()
-    msb.env.update(KEYS)
-    msb.ok("workspace", "create", "w", "--s3", f"s3://{BUCKET}/pre", "--endpoint", server.url)
-    yield server
-    server.close()
+    yield from with_workspace(msb, Slow())
 
 
 def fill(s3, n=350):
