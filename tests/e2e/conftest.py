@@ -296,6 +296,19 @@ def s3():
     server.close()
 
 
+@pytest.fixture(scope="module")
+def rt(tmp_path_factory):
+    """An OCI runtime, as an engine drives it (ocikit.py)."""
+    from ocikit import Runtime, become_subreaper, bury
+
+    runtime = Runtime(tmp_path_factory.mktemp("oci"))
+    become_subreaper()
+    yield runtime
+    runtime.tear_down()
+    become_subreaper(False)
+    bury()
+
+
 @pytest.fixture
 def puller(tmp_path):
     """A home with an empty cache, and no credentials."""

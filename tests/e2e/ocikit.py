@@ -162,3 +162,14 @@ def reap(pid, timeout=30):
     """The exit code of a process that became our child."""
     status = wait_for(lambda: (r := os.waitpid(pid, os.WNOHANG)) != (0, 0) and r, timeout)[1]
     return os.waitstatus_to_exitcode(status)
+
+
+def process_file(rt, process):
+    """What exec runs, for --process."""
+    path = rt.dir / "process.json"
+    path.write_text(json.dumps(process))
+    return path
+
+
+def has_cgroups():
+    return os.geteuid() == 0 and (os.access("/sys/fs/cgroup/freezer", os.W_OK) or os.path.exists("/sys/fs/cgroup/cgroup.subtree_control"))
