@@ -18,6 +18,7 @@ import signal
 import ssl
 import struct
 import subprocess
+import sys
 import urllib.parse
 import uuid
 
@@ -265,7 +266,7 @@ class FakeKube:
             return
         if container["image"] not in IMAGES:
             waiting = {"reason": "ErrImagePull", "message": "not found"}
-        env = dict(os.environ, LC_ALL="C.UTF-8")
+        env = dict(os.environ, LC_ALL="C.UTF-8", PATH=self.path())
         for entry in container.get("env", ()):
             ref = entry.get("valueFrom", {}).get("secretKeyRef")
             value = self.secrets.get(ref["name"], {}).get(ref["key"]) if ref else entry["value"].replace("$$(", "$(")
@@ -278,6 +279,14 @@ class FakeKube:
         else:
             self.begin(name, pod, container, env)
         self.touch("pods", pod)
+
+    def path(self):
+        """Images of Python have a `python`; this machine may not."""
+        bin = self.directory / "bin"
+        if not bin.exists():
+            bin.mkdir()
+            (bin / "python").symlink_to(sys.executable)
+        return f"{bin}:{os.environ['PATH']}"
 
     def begin(self, name, pod, container, env):
         """Its namespaces take a moment: as a kubelet does, this says that it runs when it does."""

@@ -339,7 +339,7 @@ def test_cpu_time_of_processes_that_have_ended(msb):
 
 def test_a_run_that_ended_by_itself_is_counted(msb):
     msb.create("a", "-m", "64M", "--label", "k=v")
-    msb.sh("a", "head -c 1048576 /dev/urandom > /x; sync; poweroff")
+    msb.sh("a", f"head -c 1048576 /dev/urandom > /x; sync; /.msb/bin/bash -c '{SPIN}'; poweroff")
     wait_for(lambda: json.loads(msb.ok("inspect", "a", "--format", "json"))["status"] == "Stopped", timeout=20)
     msb.ok("rm", "-q", "a")
     used = records(msb, "--verb", "remove")[0]["usage"]

@@ -38,10 +38,11 @@ class Podman:
         self.dir = directory
         (directory / "bin").mkdir()
         (directory / "lib" / "msb").mkdir(parents=True)
-        shutil.copy(MSB, directory / "bin" / "msb-runtime")
-        for asset in ASSETS.iterdir():
-            if asset.is_file():
-                shutil.copy(asset, directory / "lib" / "msb")
+        copies = [(MSB, directory / "bin" / "msb-runtime")]
+        copies += [(asset, directory / "lib" / "msb" / asset.name) for asset in ASSETS.iterdir() if asset.is_file()]
+        for source, copy in copies:
+            shutil.copyfile(source, copy)
+            copy.chmod(0o755)  # whatever the umask of whoever has built it
         with tarfile.open(directory / "root.tar", "w") as tar:
             tar.add(make_root(directory / "image"), ".")
         for name in ("home", "home/.local", "run"):
