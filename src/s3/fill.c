@@ -5,6 +5,7 @@
  * leaves it marked. Its inode, times and mode stay the same; only its ctime changes.
  */
 #include "s3/work.h"
+#include "util/beneath.h"
 #include "util/fs.h"
 #include "util/loop.h"
 
@@ -13,7 +14,7 @@
 #include <string.h>
 #include <sys/file.h>
 
-enum { FETCHED_MAX = 64 << 20 };
+enum { FETCHED_MAX = 64 << 20, SEARCH_DEPTH_MAX = 256 };
 
 /* --- content --------------------------------------------------------------------------------- */
 
@@ -230,6 +231,78 @@ int s3_known_in_base(void *ctx, const char *id, struct s3_entry *ret)
     *ret = **at;
     ret->staged = NULL;
     return (ret->path = strdup((*at)->path)) ? 0 : -ENOMEM;
+}
+
+/* --- what has moved -------------------------------------------------------------------------- */
+
+int s3_fill_moved(void *ctx, int fd, const char *path, struct err *e)
+{
+    struct s3_work *w = ctx;
+    struct s3_entry of = {0};
+    char id[LATER_SIZE];
+    if (later_get(fd, id) && s3_known_in_base(w, id, &of) < 0)
+        return 1; /* left by a killed sync */
+    free(of.path);
+    int r = s3_later_fill(w, fd, s3_known_in_base, w, NULL, e);
+    if (r != -ESTALE)
+        return r;
+    s3_work_warn(w, "'%s' is left out: %s", path, e ? e->msg : "");
+    err_clear(e);
+    return 1;
+}
+
+/* Whether it is where base has it. */
+static bool is_in_place(const struct s3_work *w, const struct s3_entry *of)
+{
+    const struct s3_entry *here = s3_tree_find(&w->local, of->path);
+    return here && strcmp(here->later, of->later) == 0;
+}
+
+static int fill_if_moved(struct s3_work *w, int at, const char *name, bool dir, struct err *e)
+{
+    char id[LATER_SIZE];
+    struct s3_entry of = {0};
+    if (!later_get(at, id) || s3_known_in_base(w, id, &of) < 0)
+        return 0;
+    bool stays = is_in_place(w, &of);
+    free(of.path);
+    AUTO_CLOSE int fd = stays || dir ? -1 : later_reopen(at);
+    if (!stays && !dir && fd < 0)
+        return err_sys(e, -fd, "cannot write '%s'", name);
+    int r = stays ? 0 : s3_fill_moved(w, dir ? at : fd, name, e);
+    return MIN(r, 0);
+}
+
+static int search(struct s3_work *w, int at, unsigned depth, struct err *e)
+{
+    AUTO_CLOSEDIR DIR *d = dir_read_at(at, ".");
+    const struct dirent *x;
+    int r = 0;
+    while (r == 0 && d && (x = readdir(d))) {
+        struct stat st;
+        if (strcmp(x->d_name, ".") == 0 || strcmp(x->d_name, "..") == 0 ||
+            fstatat(at, x->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+            (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
+            continue;
+        AUTO_CLOSE int fd = beneath_open(at, x->d_name, O_RDONLY | O_NONBLOCK, false);
+        if (fd >= 0)
+            r = fill_if_moved(w, fd, x->d_name, S_ISDIR(st.st_mode), e);
+        if (r == 0 && fd >= 0 && S_ISDIR(st.st_mode) && depth < SEARCH_DEPTH_MAX)
+            r = search(w, fd, depth + 1, e);
+    }
+    return r;
+}
+
+int s3_fill_lost(struct s3_work *w, struct err *e)
+{
+    for (size_t i = 0; i < w->plan.n; i++) {
+        const struct s3_step *s = &w->plan.v[i];
+        bool takes =
+            s->action == S3_DELETE_REMOTE || s->action == S3_UPLOAD || s->action == S3_CONFLICT;
+        if (takes && s->base && s->base->later[0] && !is_in_place(w, s->base))
+            return search(w, w->data, 0, e);
+    }
+    return 0;
 }
 
 /* --- all ------------------------------------------------------------------------------------- */

@@ -179,23 +179,6 @@ static void forget_pass(struct s3_work *w)
     w->lazy = w->unlisted = w->pushed = w->unsettled = w->forgot = false;
 }
 
-/* Fills a file that now has another name or mode, and was never read. */
-static int fill_moved(void *ctx, int fd, const char *path, struct err *e)
-{
-    struct s3_work *w = ctx;
-    struct s3_entry of = {0};
-    char id[LATER_SIZE];
-    if (later_get(fd, id) && s3_known_in_base(w, id, &of) < 0)
-        return 1; /* left by a killed sync */
-    free(of.path);
-    int r = s3_later_fill(w, fd, s3_known_in_base, w, NULL, e);
-    if (r != -ESTALE)
-        return r;
-    s3_work_warn(w, "'%s' is left out: %s", path, e ? e->msg : "");
-    err_clear(e);
-    return 1;
-}
-
 /* Whether nothing has changed here since the last sync, as far as can be told without reading
  * files. */
 static bool is_as_it_was(const struct s3_work *w)
@@ -272,7 +255,7 @@ static int compare(struct s3_work *w, struct job *j, struct err *e)
                                 .ignore = &w->ignore,
                                 .warn = w->warn,
                                 .warn_ctx = w->warn_ctx,
-                                .fill = fill_moved,
+                                .fill = s3_fill_moved,
                                 .fill_ctx = w,
                                 .lost = &lost};
     unsigned warnings = j->out.warnings;
@@ -305,6 +288,8 @@ static int compare(struct s3_work *w, struct job *j, struct err *e)
         r = s3_tree_read(w->data, &how, &w->local, e);
     if (r == 0)
         r = s3_plan_make(&w->base, &w->local, &w->remote.tree, &w->ignore, &w->plan, e);
+    if (r == 0)
+        r = s3_fill_lost(w, e);
     if (r == 0 && lost && takes_away(w))
         be_careful(w);
     w->unlisted = later_get(w->data, (char[LATER_SIZE]){0});

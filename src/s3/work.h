@@ -126,6 +126,12 @@ int s3_fill_done(struct s3_work *w, int fd, const struct s3_entry *of, const cha
                  const struct timespec *mtime, struct err *e);
 int s3_file_lock(int fd, struct err *e);
 
+/* Fills a file or directory that now has another name or mode, and was never read. 1: it is left
+ * out. */
+int s3_fill_moved(void *w, int fd, const char *path, struct err *e);
+/* If the bucket is about to lose what was never fetched: fills it wherever it has been moved or
+ * linked to here, also where no scan looks (.msbignore). */
+int s3_fill_lost(struct s3_work *w, struct err *e);
 /* Fills all files in the plan. */
 int s3_fill_all(struct s3_work *w, struct err *e);
 /* Finds an id in w->base, which must have been indexed. */

@@ -178,6 +178,24 @@ def test_what_is_put_into_a_directory_nobody_has_looked_into_is_kept(msb, s3):
     assert s3.objects[key].data == b"ours\n" and len(s3.keys("pre/")) == 4
 
 
+def test_what_was_never_fetched_is_not_lost_where_no_sync_looks(msb, s3):
+    """Its object is removed or replaced, since its name is; its content comes here before that."""
+    names = ("f", "linked", "over", "d/f", "d/in/f", "odd", "stays")
+    for name in names:
+        s3.put(f"pre/{name}", name.encode() * 100)
+    s3.put("pre/.msbignore", b"*.tmp\n/ign/\n")
+    msb.create("box", "--workspace", "w")
+    d = data(msb, "w")
+    sh(msb, "box", "cd /workspace; mkdir ign; mv f f.tmp; ln linked x.tmp; rm linked; mv over ign/over; echo new >over; "
+                   "mv d ign/; mv odd \"$(printf 'a\\tb')\"; ln stays stays.tmp")
+    assert unlisted(d) == {"ign/d/in"} and set(fetched(s3)) == {".msbignore"}
+    msb.ok("stop", "-q", "box")
+    assert s3.keys("pre/") == ["pre/.msbignore", "pre/over", "pre/stays"] and s3.objects["pre/over"].data == b"new\n"
+    now = {"f": "f.tmp", "linked": "x.tmp", "over": "ign/over", "d/f": "ign/d/f", "d/in/f": "ign/d/in/f", "odd": "a\tb"}
+    assert unlisted(d) == set() and unfetched(d) == {"stays", "stays.tmp"}
+    assert {name: (d / at).read_bytes() for name, at in now.items()} == {name: name.encode() * 100 for name in now}
+
+
 class Huge(bytes):
     def __len__(self):
         return (5 << 30) + 1
