@@ -186,7 +186,8 @@ static int put_content(struct upload *u, struct err *e)
         return n < 0 ? 1 : put_whole(u, target, (size_t)n, e);
     }
     AUTO_CLOSE int fd = openat(parent, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) ||
+        later_get(fd, (char[LATER_SIZE]){0})) /* moved here since */
         return 1;
     s3_entry_stat(&u->got, &st);
     int r = put_file(u, fd, e);

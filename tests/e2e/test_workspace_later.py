@@ -14,7 +14,8 @@ import pytest
 from conftest import wait_for
 from fakes3 import BUCKET, FakeS3
 from guest import sh
-from test_workspace_s3 import data, during_listings, sync, with_workspace
+from test_workspace_s3 import KEYS, data, during_listings, sync, with_workspace
+from test_workspace_writers import at
 
 MARK = "user.msb.later"
 
@@ -194,6 +195,19 @@ def test_what_was_never_fetched_is_not_lost_where_no_sync_looks(msb, s3):
     now = {"f": "f.tmp", "linked": "x.tmp", "over": "ign/over", "d/f": "ign/d/f", "d/in/f": "ign/d/in/f", "odd": "a\tb"}
     assert unlisted(d) == set() and unfetched(d) == {"stays", "stays.tmp"}
     assert {name: (d / at).read_bytes() for name, at in now.items()} == {name: name.encode() * 100 for name in now}
+
+
+def test_what_was_never_fetched_is_moved_to_what_is_uploaded(msb, s3):
+    """After the scan, but before its content is read."""
+    s3.put("pre/f", b"content")
+    msb.ok("workspace", "ls", "w")
+    d = data(msb, "w")
+    (d / "new").write_text("new")
+    done = at(s3, "PUT", "pre/.msb/manifest.json", lambda: (d / "f").rename(d / "new"))
+    msb.ok("workspace", "ls", "w")
+    assert s3.objects["pre/new"].data != bytes(7)
+    msb.ok("workspace", "ls", "w")
+    assert done == [True] and s3.keys("pre/") == ["pre/new"] and s3.objects["pre/new"].data == b"content"
 
 
 class Huge(bytes):
