@@ -119,13 +119,22 @@ static int look_at_mark(struct scan *s, int fd, size_t len)
     return r < 0 ? err_sys(s->e, -r, "cannot write '%s'", s->path) : 1;
 }
 
-/* Ignored directories are not examined, but the record of what they will contain must not be
- * lost. */
-static bool is_unlisted(int at, const char *name)
+/* What is ignored is not examined, but the record of what was never fetched must not be lost. */
+static bool is_on_record(const struct scan *s, int at, const char *name, struct s3_entry *a)
 {
+    const struct s3_tree *base = s->how.base;
+    const size_t len = strlen(s->path);
     char id[LATER_SIZE];
-    AUTO_CLOSE int fd = dir_open_at(at, name);
-    return fd >= 0 && later_get(fd, id);
+    if (!base || a->kind != S3_KIND_DIR)
+        return base && is_as_marked(at, name, s3_tree_find(base, s->path), a);
+    AUTO_CLOSE int fd = beneath_open(at, name, O_RDONLY | O_DIRECTORY, false);
+    bool found = fd >= 0 && later_get(fd, id);
+    for (size_t i = s3_tree_below(base, s->path); fd >= 0 && !found && i < base->n; i++) {
+        if (strncmp(base->v[i].path, s->path, len) != 0 || base->v[i].path[len] != '/')
+            break;
+        found = base->v[i].later[0];
+    }
+    return found;
 }
 
 static int visit(struct scan *s, int at, const char *name, size_t len, unsigned depth)
@@ -139,7 +148,7 @@ static int visit(struct scan *s, int at, const char *name, size_t len, unsigned 
     s3_entry_stat(&a, &st);
     a.kind = S_ISDIR(st.st_mode) ? S3_KIND_DIR : S_ISLNK(st.st_mode) ? S3_KIND_LINK : S3_KIND_FILE;
     if (ignore_covers(s->how.ignore, s->path, a.kind == S3_KIND_DIR) &&
-        !(a.kind == S3_KIND_DIR && is_unlisted(at, name)))
+        !is_on_record(s, at, name, &a))
         return 0;
     const struct s3_entry *was = s->how.base ? s3_tree_find(s->how.base, s->path) : NULL;
     int r = 0;

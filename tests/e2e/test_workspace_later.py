@@ -210,6 +210,25 @@ def test_what_was_never_fetched_is_moved_to_what_is_uploaded(msb, s3):
     assert done == [True] and s3.keys("pre/") == ["pre/new"] and s3.objects["pre/new"].data == b"content"
 
 
+def test_what_is_ignored_before_it_was_fetched_can_still_be(msb, s3):
+    for name in ("ign/f", "ign/gone", "ign/deep/f", "ign/read", "f.tmp"):
+        s3.put(f"pre/{name}", name.encode())
+    msb.create("box", "--workspace", "w")
+    d = data(msb, "w")
+    sh(msb, "box", "cd /workspace; ls ign; cat ign/read; printf '*.tmp\\n/ign/\\n' >.msbignore")
+    msb.ok("stop", "-q", "box")
+    before = s3.keys("pre/")
+    msb.ok("start", "-q", "box")
+    assert unfetched(d) == {"ign/f", "ign/gone", "f.tmp"} and unlisted(d) == {"ign/deep"}
+    assert sh(msb, "box", "cd /workspace; rm ign/gone; cat f.tmp; echo 2 >>ign/read") == "f.tmp"
+    msb.ok("stop", "-q", "box")
+    assert unfetched(d) == {"ign/f"} and unlisted(d) == {"ign/deep"}
+    msb.ok("workspace", "checkpoint", "w")
+    assert unfetched(d) == unlisted(d) == set() and not (d / "ign" / "gone").exists()
+    assert (d / "ign" / "f").read_text() + (d / "ign" / "deep" / "f").read_text() == "ign/fign/deep/f"
+    assert s3.keys("pre/") == before and s3.objects["pre/ign/read"].data == b"ign/read"
+
+
 class Huge(bytes):
     def __len__(self):
         return (5 << 30) + 1
