@@ -194,8 +194,9 @@ int s3_check_loss(const struct s3_work *w, struct err *e)
     }
     if (n == 0)
         return 0;
-    (void)err_set(e, ENODATA, "the bucket has lost its manifest and %zu file%s of the last sync", n,
-                  n == 1 ? "" : "s");
+    (void)err_set(e, ENODATA, "the bucket has lost its manifest and %zu file%s of the last sync%s",
+                  n, n == 1 ? "" : "s",
+                  w->remote.manifest_etag[0] ? ", and another host has written a new one" : "");
     err_hint(e, "restore it; or, to remove them here, too: msb workspace sync --emptied");
     return -ENODATA;
 }

@@ -377,6 +377,7 @@ static int new_manifest(struct s3_work *w, bool tidied, struct s3_tree *ret)
             return -ENOMEM;
     }
     s3_tree_sort(ret);
+    memcpy(ret->lineage, w->remote.manifest.lineage, sizeof(ret->lineage));
     int r = keep_pending(w, tidied, ret);
     return r < 0 ? r : list_gone(w, tidied, ret);
 }

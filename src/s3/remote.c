@@ -14,7 +14,7 @@
 #define KEPT_FILE "s3-manifest.json"
 #define MARK_FILE "s3-mark"
 
-enum { LOAD_TRIES = 4, ABANDONED_S = 24 * 3600 };
+enum { LOAD_TRIES = 4, ABANDONED_S = 24 * 3600, KEPT_HEAD = S3_ETAG_SIZE + 1 + S3_LINEAGE + 1 };
 
 void s3_key(const struct s3_config *c, const char *path, char out[S3_KEY_SIZE])
 {
@@ -237,47 +237,65 @@ static void on_more(void *ctx)
         l->watch->more(l->watch->ctx);
 }
 
-/* "ETAG\n" and the manifest. Nothing depends on it: if it is damaged or old, the bucket is read. */
-static int read_kept(int dir, const char *etag, struct s3_tree *ret)
+/* "ETAG LINEAGE\n" and the manifest. If it is old, only its lineage counts: -ESTALE. */
+static int read_kept(int dir, const char *etag, char lineage[S3_LINEAGE + 1], struct s3_tree *ret)
 {
     AUTO_FREE char *text = NULL;
-    size_t n = 0, head = strlen(etag);
-    if (file_read_at(dir, KEPT_FILE, S3_MANIFEST_MAX + S3_ETAG_SIZE, &text, &n) < 0 || n <= head ||
-        memcmp(text, etag, head) != 0 || text[head] != '\n')
-        return -ENOENT;
-    return s3_tree_parse(text + head + 1, n - head - 1, ret);
+    size_t n = 0;
+    int r = file_read_at(dir, KEPT_FILE, S3_MANIFEST_MAX + KEPT_HEAD, &text, &n);
+    if (r < 0)
+        return r;
+    char *body = text, *line = strsep(&body, "\n"), *is = strsep(&line, " ");
+    if (line)
+        (void)snprintf(lineage, S3_LINEAGE + 1, "%s", line);
+    return !body || strcmp(is, etag) != 0 ? -ESTALE
+                                          : s3_tree_parse(body, n - (size_t)(body - text), ret);
 }
 
-static void keep_manifest(int dir, const char *etag, const char *text, size_t n)
+static void keep_manifest(int dir, const char *etag, const char *lineage, const char *text,
+                          size_t n)
 {
     AUTO_BUF struct buf b;
-    buf_init(&b, S3_MANIFEST_MAX + S3_ETAG_SIZE);
-    if (buf_printf(&b, "%s\n", etag) == 0 && buf_append(&b, text, n) == 0)
+    buf_init(&b, S3_MANIFEST_MAX + KEPT_HEAD);
+    if (buf_printf(&b, "%s %s\n", etag, lineage) == 0 && buf_append(&b, text, n) == 0)
         (void)file_replace_at(dir, KEPT_FILE, buf_head(&b), buf_len(&b), 0600, false);
+}
+
+static int new_lineage(char out[S3_LINEAGE + 1], struct err *e)
+{
+    uint64_t random;
+    if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+        return err_sys(e, EIO, "cannot get random bytes");
+    (void)snprintf(out, S3_LINEAGE + 1, "%016llx", (unsigned long long)random);
+    return 0;
 }
 
 /* -ESTALE: it was replaced since it was listed. */
 static int read_manifest(struct s3_client *c, struct listing *l, struct err *e)
 {
     AUTO_BUF struct buf text;
-    char key[S3_KEY_SIZE];
+    char key[S3_KEY_SIZE], was[S3_LINEAGE + 1] = "";
     struct s3_object o;
     buf_init(&text, S3_MANIFEST_MAX);
-    l->r->lost = !l->r->manifest_etag[0] && faccessat(l->dir, KEPT_FILE, F_OK, 0) == 0;
-    if (!l->r->manifest_etag[0])
+    struct s3_tree *m = &l->r->manifest;
+    int r = read_kept(l->dir, l->r->manifest_etag, was, m);
+    if (r == 0)
         return 0;
-    if (read_kept(l->dir, l->r->manifest_etag, &l->r->manifest) == 0)
-        return 0;
+    if (!l->r->manifest_etag[0]) {
+        l->r->lost = r != -ENOENT;
+        return new_lineage(m->lineage, e);
+    }
     s3_key(l->config, MANIFEST, key);
-    int r = s3_get_all(c, key, &text, &o, e);
+    r = s3_get_all(c, key, &text, &o, e);
     if (r == -ENOENT || (r == 0 && strcmp(o.etag, l->r->manifest_etag) != 0))
         return -ESTALE;
     if (r < 0)
         return r;
-    r = s3_tree_parse((const char *)buf_head(&text), buf_len(&text), &l->r->manifest);
+    r = s3_tree_parse((const char *)buf_head(&text), buf_len(&text), m);
     l->r->damaged = r == -EBADMSG;
-    if (r == 0)
-        keep_manifest(l->dir, o.etag, (const char *)buf_head(&text), buf_len(&text));
+    l->r->lost = was[0] && m->lineage[0] && strcmp(was, m->lineage) != 0;
+    if (r == 0 && !l->r->lost)
+        keep_manifest(l->dir, o.etag, m->lineage, (const char *)buf_head(&text), buf_len(&text));
     return r == -ENOMEM ? err_oom(e) : 0;
 }
 
@@ -524,6 +542,6 @@ int s3_manifest_write(struct s3_client *c, const struct s3_config *config, int d
         return r;
     memcpy(etag, fresh, sizeof(fresh));
     if (t->pending.n == 0) /* of a push, only the final one is worth keeping */
-        keep_manifest(dir, etag, text, strlen(text));
+        keep_manifest(dir, etag, t->lineage, text, strlen(text));
     return 0;
 }

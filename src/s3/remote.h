@@ -37,7 +37,7 @@ struct s3_remote {
     size_t strange;                 /* objects whose names cannot be files */
     uint64_t bytes;
     bool damaged; /* the manifest cannot be read, and is ignored */
-    bool lost;    /* there is none, but there was one */
+    bool lost;    /* it is not the one that was there, or one that has replaced that */
 };
 
 /* Is told that the server lists the bucket, and that one request is not enough. */

@@ -391,6 +391,8 @@ static int one_pass(struct s3_work *w, struct job *j, struct err *e)
         r = save_base(w, j->dir, e);
     if (r == 0 && (atomic_load(&w->again) || has_new_rules(w)))
         return 1;
+    if (r == 0 && w->remote.lost) /* that is settled now */
+        s3_manifest_forget(w->dir);
     if (r == 0)
         r = check_room(w, e);
     if (r == 0)
@@ -400,8 +402,6 @@ static int one_pass(struct s3_work *w, struct job *j, struct err *e)
         r = s3_push_end(w, e);
     if (r == -EEXIST || (r == 0 && again))
         return 1;
-    if (r == 0 && w->remote.lost && !w->remote.manifest_etag[0])
-        s3_manifest_forget(w->dir);
     bool saved = (pulled || is_as_recorded(w)) && !w->pushed;
     if (r == 0 && !saved)
         r = save_base(w, j->dir, e);

@@ -33,6 +33,10 @@ enum { S3_GONE_SIZE = S3_ETAG_DIGITS + 1 + S3_PATH_MAX + 1 };
  * will replace ("" = none). IDs of earlier versions end before that. */
 enum { S3_ID = S3_MARK + 16 + S3_ETAG_DIGITS };
 
+/* Hex digits that a manifest made over nothing gets at random, and that stay in all that replace it:
+ * another lineage means that the bucket was wiped or replaced. */
+enum { S3_LINEAGE = 16 };
+
 enum s3_kind { S3_KIND_FILE, S3_KIND_DIR, S3_KIND_LINK };
 
 struct s3_entry {
@@ -59,6 +63,7 @@ struct s3_tree {
     struct strlist pending; /* manifest: "MARK PATH" of what pushes are adding; not there yet */
     struct strlist gone;    /* manifest: "MARK OBJECT" of what pushes have removed (s3_gone_name),
                              * whose objects may still be there */
+    char lineage[S3_LINEAGE + 1]; /* manifest; "" = not known, by earlier versions */
 };
 
 void s3_tree_free(struct s3_tree *t); /* may be called twice */

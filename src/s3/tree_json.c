@@ -84,6 +84,8 @@ char *s3_tree_dump(const struct s3_tree *t, bool local)
         r = put_list(&b, "pending", &t->pending);
     if (r == 0 && t->gone.n)
         r = put_list(&b, "gone", &t->gone);
+    if (r == 0 && t->lineage[0])
+        r = put_text(&b, "lineage", t->lineage);
     if (r == 0)
         r = buf_append(&b, "}", 2);
     return r < 0 ? NULL : strdup((const char *)buf_head(&b));
@@ -214,6 +216,7 @@ int s3_tree_parse_any(const char *text, size_t n, struct s3_tree *ret)
         r = read_list(json_object_get(root, "gone"), GONE, &t.gone);
     if (r < 0)
         return r;
+    (void)get_text(root, "lineage", t.lineage, sizeof(t.lineage), "0123456789abcdef");
     s3_tree_sort(&t);
     *ret = t;
     t = (struct s3_tree){0};
@@ -332,6 +335,12 @@ static bool scan_list(struct scanner *s, enum list kind, struct strlist *l)
     return true;
 }
 
+static bool scan_lineage(struct scanner *s, struct s3_tree *t)
+{
+    return !word(s, ",\"lineage\":\"") ||
+           (text(s, t->lineage, sizeof(t->lineage)) && is_hex(t->lineage));
+}
+
 int s3_tree_parse_own(const char *text, size_t n, struct s3_tree *ret)
 {
     AUTO_S3_TREE struct s3_tree t = {0};
@@ -339,7 +348,9 @@ int s3_tree_parse_own(const char *text, size_t n, struct s3_tree *ret)
     if (!word(&s, "{\"version\":1,\"entries\":{") || !scan_entries(&s, &t) ||
         !word(&s, ",\"pending\":[") || !scan_list(&s, PENDING, &t.pending))
         return -EBADMSG;
-    if ((word(&s, ",\"gone\":[") && !scan_list(&s, GONE, &t.gone)) || !word(&s, "}") || s.p < s.end)
+    if (word(&s, ",\"gone\":[") && !scan_list(&s, GONE, &t.gone))
+        return -EBADMSG;
+    if (!scan_lineage(&s, &t) || !word(&s, "}") || s.p < s.end)
         return -EBADMSG;
     *ret = t;
     t = (struct s3_tree){0};

@@ -628,8 +628,44 @@ def test_a_bucket_that_has_lost_its_files(msb, s3, two):
     (a / "mine").write_text("2")
     msb.ok("workspace", "sync", "-q", "--emptied", "a")
     assert list(tree(a)) == ["mine"] and s3.keys("pre/") == ["pre/mine"]
-    sync(msb, "b")
+    sync(msb, "--emptied", "b")
     assert tree(b) == tree(a)
+
+
+def test_a_bucket_that_was_filled_again_by_another_host(msb, s3, two):
+    """It has a manifest, but not one that continues the last."""
+    a, b = two
+    (a / "f").write_text("1")
+    sync(msb, "a", "b")
+    old, here = dict(s3.objects), tree(a)
+    s3.objects.clear()
+    msb.ok("workspace", "create", "c", "--s3", f"s3://{BUCKET}/pre", "--endpoint", s3.url)
+    (data(msb, "c") / "new").write_text("2")
+    sync(msb, "c")
+    new = dict(s3.objects)
+    for _ in range(2):
+        p = msb("workspace", "sync", "a", check=1)
+        assert b"the bucket has lost its manifest and 1 file of the last sync, and another host has written a new one" in p.stderr
+        assert tree(a) == here and status(msb, "a")["f"] == "delete-local"
+    s3.objects = dict(old)
+    msb.ok("workspace", "sync", "-q", "a")
+    assert tree(a) == here and s3.objects == old
+    s3.objects = new
+    for name in ("a", "b"):
+        assert b"has lost its manifest" in msb("workspace", "sync", name, check=1).stderr
+        msb.ok("workspace", "sync", "-q", "--emptied", name)
+    assert tree(a) == tree(b) == tree(data(msb, "c"))
+    # What is removed after that was not lost; nor is it with a manifest that does not say what it continues.
+    (a / "f").write_text("1")
+    sync(msb, "a", "b", "c")
+    (data(msb, "c") / "new").unlink()
+    sync(msb, "c", "b")
+    assert list(tree(b)) == ["f"]
+    manifest = json.loads(s3.objects["pre/.msb/manifest.json"].data)
+    del manifest["lineage"], manifest["entries"]["f"], s3.objects["pre/f"]
+    s3.put("pre/.msb/manifest.json", json.dumps(manifest).encode())
+    sync(msb, "a", "b")
+    assert tree(a) == tree(b) == {}
 
 
 def test_a_bucket_that_has_lost_its_manifest(msb, s3, two):
