@@ -58,6 +58,24 @@ void s3_remote_free(struct s3_remote *r)
     *r = (struct s3_remote){0};
 }
 
+/* --- sorted lists ---------------------------------------------------------------------------- */
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void sort(struct strlist *l)
+{
+    if (l->n)
+        qsort(l->v, l->n, sizeof(*l->v), by_text);
+}
+
+static bool sorted_has(const struct strlist *l, const char *text)
+{
+    return l->n && bsearch(&text, l->v, l->n, sizeof(*l->v), by_text);
+}
+
 /* --- whose it is ----------------------------------------------------------------------------- */
 
 /* It stays the same for as long as the workspace is on this host. */
@@ -158,28 +176,36 @@ const char *s3_gone_find(const struct s3_remote *r, const struct s3_entry *o)
     return s3_pending_find(&r->manifest.gone, name);
 }
 
-static bool was_removed_by_us(const struct s3_remote *r, const struct s3_entry *b)
+/* If nothing that counts is there, the ETag does not matter: base may not have had it. */
+static bool was_removed_by_us(const struct s3_remote *r, const struct strlist *ours,
+                              const struct s3_entry *b)
 {
     const char *mark = s3_gone_find(r, b);
-    return mark && is_ours(r, mark);
+    return (mark && is_ours(r, mark)) ||
+           (sorted_has(ours, b->path) && !s3_tree_find(&r->tree, b->path));
 }
 
-size_t s3_forget_gone(const struct s3_remote *r, const struct s3_tree *local, struct s3_tree *base)
+int s3_forget_gone(const struct s3_remote *r, const struct s3_tree *local, struct s3_tree *base)
 {
-    size_t n = 0, dropped;
-    for (size_t i = 0; i < base->n; i++) {
+    AUTO_STRLIST struct strlist ours = {0};
+    const struct strlist *l = &r->manifest.gone;
+    size_t n = 0, all = base->n;
+    for (size_t i = 0; i < l->n; i++)
+        if (is_ours(r, l->v[i]) && strlist_add(&ours, s3_gone_path(l->v[i])) < 0)
+            return -ENOMEM;
+    sort(&ours);
+    for (size_t i = 0; i < all; i++) {
         struct s3_entry *b = &base->v[i];
         const struct s3_entry *here = s3_tree_find(local, b->path);
-        if ((here ? here : b)->later[0] || !was_removed_by_us(r, b)) {
+        if ((here ? here : b)->later[0] || !was_removed_by_us(r, &ours, b)) {
             base->v[n++] = *b;
             continue;
         }
         free(b->path);
         free(b->staged);
     }
-    dropped = base->n - n;
     base->n = n;
-    return dropped;
+    return n < all;
 }
 
 /* --- the listing ----------------------------------------------------------------------------- */
@@ -339,22 +365,6 @@ static const struct s3_entry *known_as(const struct listing *l, const struct s3_
     if (b && b->etag[0] && b->sha[0] && strcmp(b->etag, o->etag) == 0)
         return b;
     return o;
-}
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static void sort(struct strlist *l)
-{
-    if (l->n)
-        qsort(l->v, l->n, sizeof(*l->v), by_text);
-}
-
-static bool sorted_has(const struct strlist *l, const char *text)
-{
-    return l->n && bsearch(&text, l->v, l->n, sizeof(*l->v), by_text);
 }
 
 /* Its mark, if the object does not count yet. What the manifest has may be a directory that it is to

@@ -80,8 +80,8 @@ const char *s3_gone_path(const char *gone);
 /* The mark of an object that is gone; NULL: it is not. */
 const char *s3_gone_find(const struct s3_remote *r, const struct s3_entry *object);
 /* Drops from base what a push of ours has removed without recording that here: what has that name
- * since is new. It keeps files whose content is not here. The number dropped. */
-size_t s3_forget_gone(const struct s3_remote *r, const struct s3_tree *local, struct s3_tree *base);
+ * since is new. It keeps files whose content is not here. 1: some were dropped. */
+int s3_forget_gone(const struct s3_remote *r, const struct s3_tree *local, struct s3_tree *base);
 /* "MARK PATH"; NULL: the path is not pending. The list is sorted by path. */
 char *s3_pending_find(const struct strlist *sorted, const char *path);
 void s3_pending_sort(struct strlist *l);

@@ -247,6 +247,15 @@ static void be_careful(struct s3_work *w)
         atomic_store(&w->again, true);
 }
 
+static int forget_gone(struct s3_work *w, struct err *e)
+{
+    int r = s3_forget_gone(&w->remote, &w->local, &w->base);
+    w->forgot = r == 1;
+    if (r == 1)
+        r = s3_index_base(w);
+    return r < 0 ? err_oom(e) : 0;
+}
+
 static int compare(struct s3_work *w, struct job *j, struct err *e)
 {
     bool lost = false;
@@ -273,9 +282,7 @@ static int compare(struct s3_work *w, struct job *j, struct err *e)
     const struct s3_watch none = {0}, *watch = same || w->fresh ? &w->watch : &none;
     r = s3_remote_load(w->client, w->config, w->dir, &w->base, &w->theirs, watch, &w->remote, e);
     if (r == 0)
-        w->forgot = s3_forget_gone(&w->remote, &w->local, &w->base);
-    if (w->forgot && s3_index_base(w) < 0)
-        r = err_oom(e);
+        r = forget_gone(w, e);
     if (r == 0 && w->remote.bytes > w->config->max) {
         r = err_set(e, EFBIG, "the bucket holds more than the workspace's limit of %llu MiB",
                     (unsigned long long)(w->config->max >> 20));

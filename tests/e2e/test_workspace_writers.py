@@ -570,6 +570,24 @@ def test_what_a_dead_push_removed_comes_back(msb, s3, two, when):
     assert b"gone" not in s3.objects["pre/.msb/manifest.json"].data
 
 
+def test_what_two_dead_pushes_replaced_and_removed_comes_back(msb, s3, two):
+    """It was never the object's content, so there is no ETag that tells."""
+    a, b = two
+    (a / "f").write_text("1")
+    sync(msb, "a", "b")
+    (b / "f").write_text("2")
+    dies(msb, s3, "b", "HEAD", "pre/f")
+    sync(msb, "a")
+    assert texts(a) == {"f": b"2"} and s3.objects["pre/f"].data == b"1"
+    (a / "f").unlink()
+    dies(msb, s3, "a", "DELETE", "pre/f")
+    (a / "f").write_text("2")
+    assert status(msb, "a") == {"f": "upload"}
+    sync(msb, "a", "b", "a")
+    assert tree(a) == tree(b) and texts(a) == {"f": b"2"} and s3.keys("pre/") == ["pre/f"]
+    assert b"gone" not in s3.objects["pre/.msb/manifest.json"].data
+
+
 def test_what_a_dead_push_removed_comes_back_after_another_push(msb, s3, two):
     """Whose manifest still says who removed it, also of objects that are gone already."""
     a, b = two
