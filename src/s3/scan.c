@@ -137,6 +137,18 @@ static bool is_on_record(const struct scan *s, int at, const char *name, struct 
     return found;
 }
 
+/* Takes back the permission that a killed process has left a read-only file (util/later.c). */
+static void restore_mode(int at, const char *name, const struct s3_entry *was, struct stat *st)
+{
+    const mode_t lent = S_IFREG | S_ISVTX | S_IRUSR | S_IWUSR;
+    if (!was || was->mode & S_IWUSR || st->st_mode != (was->mode | lent))
+        return;
+    struct stat now;
+    AUTO_CLOSE int fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &now) == 0 && now.st_mode == st->st_mode && fchmod(fd, was->mode) == 0)
+        (void)fstat(fd, st);
+}
+
 static int visit(struct scan *s, int at, const char *name, size_t len, unsigned depth)
 {
     struct stat st;
@@ -145,12 +157,13 @@ static int visit(struct scan *s, int at, const char *name, size_t len, unsigned 
         lose(&s->how);
         return errno == ENOENT ? 0 : err_sys(s->e, errno, "cannot read '%s'", s->path);
     }
+    const struct s3_entry *was = s->how.base ? s3_tree_find(s->how.base, s->path) : NULL;
+    restore_mode(at, name, was, &st);
     s3_entry_stat(&a, &st);
     a.kind = S_ISDIR(st.st_mode) ? S3_KIND_DIR : S_ISLNK(st.st_mode) ? S3_KIND_LINK : S3_KIND_FILE;
     if (ignore_covers(s->how.ignore, s->path, a.kind == S3_KIND_DIR) &&
         !is_on_record(s, at, name, &a))
         return 0;
-    const struct s3_entry *was = s->how.base ? s3_tree_find(s->how.base, s->path) : NULL;
     int r = 0;
     if (S_ISDIR(st.st_mode)) {
         r = add(s, s->path, &a);

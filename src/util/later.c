@@ -12,6 +12,8 @@
 
 /* #syscalls:fs openat newfstatat fchmodat */
 
+enum { TRIES = 16 }; /* somebody else may be taking the permission back */
+
 bool later_get(int fd, char id[LATER_SIZE])
 {
     ssize_t n = fgetxattr(fd, LATER_XATTR, id, LATER_SIZE - 1);
@@ -25,16 +27,54 @@ static int mark(int fd, const char *xattr, const void *value, size_t size)
     return r < 0 ? -errno : 0;
 }
 
-int later_mark(int fd, const char *xattr, const void *value, size_t size)
+/* Our own files that are read-only have to be writable for a moment. Meanwhile they have the sticky
+ * bit, which means nothing for files: so whoever does the same at that time, or comes after one that
+ * was killed (s3/scan.c), knows that the owner's write permission is not their own. path: where the
+ * file is, or NULL if fd is open. */
+
+static int get_mode(int fd, const char *path, mode_t *ret)
 {
     struct stat st;
-    int r = mark(fd, xattr, value, size);
-    if (r != -EACCES || fstat(fd, &st) < 0 || st.st_mode & S_IWUSR)
-        return r;
-    if (fchmod(fd, (st.st_mode & 07777) | S_IWUSR) < 0)
+    if ((path ? stat(path, &st) : fstat(fd, &st)) < 0)
         return -errno;
-    r = mark(fd, xattr, value, size);
-    return fchmod(fd, st.st_mode & 07777) < 0 && r == 0 ? -errno : r;
+    *ret = st.st_mode;
+    return 0;
+}
+
+static int set_mode(int fd, const char *path, mode_t mode)
+{
+    return (path ? fchmodat(AT_FDCWD, path, mode, 0) : fchmod(fd, mode)) < 0 ? -errno : 0;
+}
+
+static int lend(int fd, const char *path, mode_t *own)
+{
+    int r = get_mode(fd, path, own);
+    if (r < 0)
+        return r;
+    *own &= *own & S_ISVTX ? 0777 & ~S_IWUSR : 0777; /* a write removes set-ID bits anyway */
+    return set_mode(fd, path, *own | S_IRUSR | S_IWUSR | S_ISVTX);
+}
+
+static int take_back(int fd, const char *path, mode_t own)
+{
+    mode_t mode = 0;
+    int r = get_mode(fd, path, &mode);
+    return r == 0 && mode & S_ISVTX ? set_mode(fd, path, own) : r;
+}
+
+int later_mark(int fd, const char *xattr, const void *value, size_t size)
+{
+    mode_t own = 0;
+    int r = mark(fd, xattr, value, size);
+    for (int i = 0; r == -EACCES && i < TRIES; i++) {
+        r = lend(fd, NULL, &own);
+        if (r < 0)
+            return r;
+        r = mark(fd, xattr, value, size);
+        int back = take_back(fd, NULL, own);
+        r = r < 0 ? r : back;
+    }
+    return r;
 }
 
 /* --- parts ----------------------------------------------------------------------------------- */
@@ -106,41 +146,34 @@ int later_open_dir(const char *path)
     return fd < 0 ? -errno : fd;
 }
 
-int later_open(const char *path)
+static int open_own(int of, const char *path)
 {
     const int how = O_RDWR | O_NONBLOCK | O_CLOEXEC;
-    struct stat st;
-    int fd = open(path, how);
-    if (fd >= 0 || errno != EACCES || stat(path, &st) < 0)
-        return fd < 0 ? -errno : fd;
-    if (fchmodat(AT_FDCWD, path, (st.st_mode & 07777) | S_IWUSR | S_IRUSR, 0) < 0)
-        return -errno;
-    fd = open(path, how);
-    int r = fd < 0 ? -errno : fd;
-    if (fchmodat(AT_FDCWD, path, st.st_mode & 07777, 0) < 0 && r >= 0) {
-        r = -errno;
-        (void)close(fd);
+    char self[48];
+    mode_t own = 0;
+    (void)snprintf(self, sizeof(self), "/proc/self/fd/%d", of);
+    int fd = open(path ? path : self, how), r = fd < 0 ? -errno : 0;
+    for (int i = 0; r == -EACCES && i < TRIES; i++) {
+        r = lend(of, path, &own);
+        if (r < 0)
+            return r;
+        fd = open(path ? path : self, how);
+        r = fd < 0 ? -errno : 0;
+        int back = take_back(of, path, own);
+        if (r == 0 && back < 0) {
+            (void)close(fd);
+            return back;
+        }
     }
-    return r;
+    return r < 0 ? r : fd;
+}
+
+int later_open(const char *path)
+{
+    return open_own(-1, path);
 }
 
 int later_reopen(int of)
 {
-    const int how = O_RDWR | O_NONBLOCK | O_CLOEXEC;
-    char path[48];
-    struct stat st;
-    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", of);
-    int fd = open(path, how);
-    if (fd >= 0 || errno != EACCES || fstat(of, &st) < 0)
-        return fd < 0 ? -errno : fd;
-    const mode_t mode = st.st_mode & 01777; /* a write removes set-ID bits anyway */
-    if (fchmod(of, mode | S_IWUSR) < 0)
-        return -errno;
-    fd = open(path, how);
-    int r = fd < 0 ? -errno : fd;
-    if (fchmod(of, mode) < 0 && r >= 0) {
-        r = -errno;
-        (void)close(fd);
-    }
-    return r;
+    return open_own(of, NULL);
 }

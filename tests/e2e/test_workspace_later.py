@@ -229,6 +229,27 @@ def test_what_is_ignored_before_it_was_fetched_can_still_be(msb, s3):
     assert s3.keys("pre/") == before and s3.objects["pre/ign/read"].data == b"ign/read"
 
 
+def test_a_mode_that_was_changed_to_fetch_a_file_is_put_right(msb, s3):
+    """An ordinary user's process was killed between the two; but what the guest does counts."""
+    d = data(msb, "w")
+    for name in ("f", "fetched", "guest"):
+        (d / name).write_text("content")
+        (d / name).chmod(0o444)
+    sync(msb, "w")
+    msb.ok("workspace", "rm", "-q", "w")
+    msb.ok("workspace", "create", "w", "--s3", f"s3://{BUCKET}/pre", "--endpoint", s3.url)
+    msb.ok("workspace", "ls", "w")
+    for name, mode in (("f", 0o1644), ("fetched", 0o1644), ("guest", 0o644)):
+        (d / name).chmod(mode)
+    os.removexattr(d / "fetched", MARK)
+    (d / "fetched").write_text("content")
+    msb.ok("workspace", "ls", "w")
+    assert [(d / name).stat().st_mode & 0o7777 for name in ("f", "fetched", "guest")] == [0o444, 0o444, 0o644]
+    assert unfetched(d) == {"f"}
+    manifest = json.loads(s3.objects["pre/.msb/manifest.json"].data)["entries"]
+    assert {name: entry["mode"] for name, entry in manifest.items()} == {"f": 0o444, "fetched": 0o444, "guest": 0o644}
+
+
 class Huge(bytes):
     def __len__(self):
         return (5 << 30) + 1

@@ -1,6 +1,7 @@
 /* Files whose content comes later, as the FUSE server asks for them. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -501,6 +502,54 @@ static void test_an_fsync_finds_room_behind_many_changes(void **state)
     box_fini(&b);
 }
 
+static void *write_to_it(void *name)
+{
+    for (int i = 0; i < 5000; i++) {
+        AUTO_CLOSE int at = open(name, O_RDONLY | O_CLOEXEC);
+        AUTO_CLOSE int fd = i % 2 ? later_open(name) : later_reopen(at);
+        if (fd < 0 || later_mark(fd, LATER_XATTR, "0123456789abcdef", 16) < 0)
+            return NULL;
+    }
+    return name;
+}
+
+/* As their owner; root may write to them anyway. */
+static int write_read_only_file(char *name)
+{
+    pthread_t thread[2];
+    void *done[2];
+    struct stat st;
+    if (geteuid() == 0 && setuid(65534) < 0)
+        return 2;
+    AUTO_CLOSE int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0444);
+    if (fd < 0 || later_mark(fd, LATER_XATTR, "0123456789abcdef", 16) < 0)
+        return 1;
+    for (size_t i = 0; i < 2; i++)
+        (void)pthread_create(&thread[i], NULL, write_to_it, name);
+    for (size_t i = 0; i < 2; i++)
+        (void)pthread_join(thread[i], &done[i]);
+    return done[0] && done[1] && fstat(fd, &st) == 0 && (st.st_mode & 07777) == 0444 ? 0 : 3;
+}
+
+static void test_read_only_files_stay_so_for_all_at_once(void **state)
+{
+    char dir[] = "/tmp/msb-later-XXXXXX", name[64];
+    int status;
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(chmod(dir, 0777), 0);
+    (void)snprintf(name, sizeof(name), "%s/f", dir);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(write_read_only_file(name));
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    (void)unlink(name);
+    assert_int_equal(rmdir(dir), 0);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 1)
+        skip();
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 static void test_an_fsync_fails_when_nobody_syncs(void **state)
 {
     struct box b;
@@ -562,6 +611,7 @@ int main(void)
         cmocka_unit_test(test_marks_of_what_is_write_protected),
         cmocka_unit_test(test_an_fsync_waits_for_a_sync_that_begins_after_it),
         cmocka_unit_test(test_an_fsync_finds_room_behind_many_changes),
+        cmocka_unit_test(test_read_only_files_stay_so_for_all_at_once),
         cmocka_unit_test(test_an_fsync_fails_when_nobody_syncs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
