@@ -312,29 +312,30 @@ static bool is_superseded(const struct s3_tree *m, const struct s3_entry *o)
     return a && (a->kind == S3_KIND_DIR) == (o->kind == S3_KIND_DIR);
 }
 
-static int keep_gone(const struct s3_work *w, const struct s3_tree *old, bool tidied,
-                     struct s3_tree *ret)
+/* Whether that object is still there, and nothing counts in its place. */
+static bool is_left(const struct s3_work *w, const struct s3_tree *m, const char *gone)
 {
-    int r = 0;
-    for (size_t i = 0; r == 0 && i < old->n; i++) {
-        const char *mark =
-            is_superseded(ret, &old->v[i]) ? NULL : s3_gone_find(&w->remote, &old->v[i]);
-        bool theirs = mark && s3_mark_is_others(&w->remote, mark);
-        if (mark && (theirs ? s3_tree_find(ret, old->v[i].path) != NULL : !tidied))
-            r = strlist_add(&ret->gone, mark);
+    const struct s3_tree *const there[] = {&w->remote.gone, &w->remote.gone_dirs};
+    bool left = false;
+    for (size_t i = 0; i < ARRAY_LEN(there); i++) {
+        const struct s3_entry *o = s3_tree_find(there[i], s3_gone_path(gone));
+        left = left || (o && !is_superseded(m, o) && s3_gone_find(&w->remote, o) == gone);
     }
-    return r;
+    return left;
 }
 
-/* Also where the objects are gone already: a host whose push died there learns from it that it was
- * the one who removed them. */
-static int keep_gone_of_others(const struct s3_work *w, struct s3_tree *ret)
+/* What another host has removed is listed even if its object is gone already: if its push died
+ * there, it learns from it that it was the one. */
+static int keep_gone(const struct s3_work *w, bool tidied, struct s3_tree *ret)
 {
     const struct strlist *l = &w->remote.manifest.gone;
     int r = 0;
-    for (size_t i = 0; r == 0 && i < l->n; i++)
-        if (s3_mark_is_others(&w->remote, l->v[i]) && !s3_tree_find(ret, s3_gone_path(l->v[i])))
+    for (size_t i = 0; r == 0 && i < l->n; i++) {
+        bool theirs = s3_mark_is_others(&w->remote, l->v[i]);
+        if ((theirs && !s3_tree_find(ret, s3_gone_path(l->v[i]))) ||
+            ((theirs || !tidied) && is_left(w, ret, l->v[i])))
             r = strlist_add(&ret->gone, l->v[i]);
+    }
     return r;
 }
 
@@ -343,11 +344,7 @@ static int list_gone(const struct s3_work *w, bool tidied, struct s3_tree *ret)
 {
     char name[S3_GONE_SIZE], ours[S3_MARK + 1];
     s3_mark(&w->remote, ours);
-    int r = keep_gone(w, &w->remote.gone, tidied, ret);
-    if (r == 0)
-        r = keep_gone(w, &w->remote.gone_dirs, tidied, ret);
-    if (r == 0)
-        r = keep_gone_of_others(w, ret);
+    int r = keep_gone(w, tidied, ret);
     /* If there is another pass, what this one did is not recorded here. */
     bool recorded = tidied && !atomic_load(&w->again);
     for (size_t i = 0; r == 0 && !recorded && i < w->plan.n; i++) {
