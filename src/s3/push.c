@@ -66,6 +66,7 @@ struct upload {
     char key[S3_KEY_SIZE], id[S3_ID + 1]; /* or a key's, which is shorter */
     struct strlist meta;
     struct s3_entry got;
+    const struct s3_entry *there; /* what check_pending() has found under that name; or NULL */
     struct s3_put how;
     uint8_t *part;
 };
@@ -144,8 +145,14 @@ static bool is_there(struct upload *u)
 
 static int put_whole(struct upload *u, const void *p, size_t n, struct err *e)
 {
+    const struct s3_entry *o = u->there;
     digest_hex_of(p, n, u->got.sha);
     u->got.size = n;
+    if (o && strcmp(o->sha, u->got.sha) == 0 && o->mode == u->got.mode &&
+        o->mtime_ns == u->got.mtime_ns) { /* sent by a push that has died since */
+        memcpy(u->got.etag, o->etag, sizeof(o->etag));
+        return 0;
+    }
     u->how.sha = u->got.sha;
     if (describe(u, u->got.sha) < 0)
         return err_oom(e);
@@ -207,16 +214,22 @@ static struct s3_entry *find_hidden(struct s3_work *w, const char *path)
  * now. */
 static int check_pending(struct s3_work *w, struct s3_step *s, struct err *e)
 {
-    char key[S3_KEY_SIZE];
+    char key[S3_KEY_SIZE], added[S3_KEY_ID + 1];
     struct s3_entry *there = find_hidden(w, s->path);
     if (!there || !is_upload(s) || is_staged(w, s))
         return 0;
     s3_key(w->config, s->path, key);
+    s3_key_id(key, added);
     bool gone = s3_gone_find(&w->remote, there);
     struct target t = {.w = w, .key = key, .etag = gone ? there->etag : ""};
     int r = check_same(&t, e);
-    if (r == 0)
+    if (r == 0) {
         memcpy(there->etag, t.now.etag, sizeof(there->etag));
+        there->mode = (unsigned)t.now.mode;
+        there->mtime_ns = t.now.mtime_ns;
+        if (strcmp(t.now.id, added) == 0)
+            memcpy(there->sha, t.now.sha, sizeof(there->sha));
+    }
     if (r <= 0)
         return r;
     (void)pthread_mutex_lock(&w->lock);
@@ -254,6 +267,7 @@ static int choose_key(struct upload *u, struct err *e)
         bool is_there = there && there->etag[0];
         s3_key(config, u->s->path, u->key);
         s3_key_id(u->key, u->id);
+        u->there = there;
         u->how.match = is_there ? there->etag : NULL;
         u->how.when = !config->conditional ? S3_ALWAYS : is_there ? S3_IF_MATCH : S3_IF_ABSENT;
         return 0;

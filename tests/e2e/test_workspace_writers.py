@@ -185,6 +185,24 @@ def test_what_a_dead_host_has_begun_is_removed_later(msb, s3, two):
     assert tree(a) == tree(b) and set(texts(a)) == {"old", "mine", "x", "x.conflict", "y"}
 
 
+def test_what_a_dead_push_has_uploaded_is_not_sent_again(msb, s3, two):
+    """If it is still the same, in all that its object says."""
+    a, b = two
+    for name in ("f", "changed", "mode", "touched", "theirs"):
+        (a / name).write_text("1")
+    dies(msb, s3, "a", "PUT", "pre/.msb/manifest.json", nth=2)
+    assert len(s3.keys("pre/")) == 5
+    (a / "changed").write_text("2")
+    (a / "mode").chmod(0o600)
+    os.utime(a / "touched", (1000, 1000))
+    s3.put("pre/theirs", b"1", **{"msb-sha256": s3.objects["pre/theirs"].meta["x-amz-meta-msb-sha256"]})
+    s3.log.clear()
+    sync(msb, "a", "b")
+    assert sorted(k for m, k, _ in s3.log if m == "PUT" and "/.msb/" not in k) == ["pre/changed", "pre/mode", "pre/touched"]
+    assert tree(a) == tree(b) and texts(b) == {**dict.fromkeys(("f", "mode", "touched", "theirs"), b"1"), "changed": b"2"}
+    assert s3.objects["pre/mode"].meta["x-amz-meta-msb-mode"] == "600" and (b / "touched").stat().st_mtime == 1000
+
+
 def test_what_no_push_adds_any_more_never_counts(msb, s3, two):
     """A push is killed, and so is the one that cleans up after it: between its manifest and the removal."""
     a, b = two
