@@ -269,7 +269,9 @@ static int fill_if_moved(struct s3_work *w, int at, const char *name, bool dir, 
     AUTO_CLOSE int fd = stays || dir ? -1 : later_reopen(at);
     if (!stays && !dir && fd < 0)
         return err_sys(e, -fd, "cannot write '%s'", name);
-    int r = stays ? 0 : s3_fill_moved(w, dir ? at : fd, name, e);
+    int r = stays ? 1 : s3_fill_moved(w, dir ? at : fd, name, e);
+    if (r == 0 && fsync(dir ? at : fd) < 0) /* soon there is no other copy */
+        return err_sys(e, errno, "cannot store '%s'", name);
     return MIN(r, 0);
 }
 

@@ -7,6 +7,7 @@ import pathlib
 import re
 import shutil
 import signal
+import subprocess
 import threading
 
 import pytest
@@ -195,6 +196,23 @@ def test_what_was_never_fetched_is_not_lost_where_no_sync_looks(msb, s3):
     now = {"f": "f.tmp", "linked": "x.tmp", "over": "ign/over", "d/f": "ign/d/f", "d/in/f": "ign/d/in/f", "odd": "a\tb"}
     assert unlisted(d) == set() and unfetched(d) == {"stays", "stays.tmp"}
     assert {name: (d / at).read_bytes() for name, at in now.items()} == {name: name.encode() * 100 for name in now}
+
+
+def test_what_was_never_fetched_is_on_disk_before_its_object_goes(msb, s3, tmp_path):
+    """And so is that it has been: after a crash of the machine it would have to be fetched again."""
+    if not shutil.which("strace"):
+        pytest.skip("strace is not installed: run scripts/bootstrap test")
+    s3.put("pre/.msbignore", b"*.tmp\n")
+    s3.put("pre/f", b"content")
+    msb.ok("workspace", "ls", "w")
+    (data(msb, "w") / "f").rename(data(msb, "w") / "f.tmp")
+    log = tmp_path / "strace"
+    p = subprocess.run(["strace", "-fqo", log, "-e", "trace=fremovexattr,fsync", *msb.command(["workspace", "ls", "w"])],
+                       env=msb.env, capture_output=True, check=False)
+    if b"ptrace" in p.stderr.lower():
+        pytest.skip(f"strace cannot attach here: {p.stderr.decode().strip()}")
+    assert s3.keys("pre/") == ["pre/.msbignore"] and not unfetched(data(msb, "w"))
+    assert re.search(rf'fremovexattr\((\d+), "{MARK}"\) += 0\n\d+ +fsync\(\1\) += 0\n', log.read_text()), log.read_text()
 
 
 def test_what_was_never_fetched_is_moved_to_what_is_uploaded(msb, s3):
