@@ -15,7 +15,7 @@ import pytest
 from conftest import wait_for
 from fakes3 import BUCKET, FakeS3
 from guest import sh
-from test_workspace_s3 import KEYS, data, during_listings, sync, with_workspace
+from test_workspace_s3 import data, during_listings, sync, with_workspace
 from test_workspace_writers import at
 
 MARK = "user.msb.later"
