@@ -28,6 +28,10 @@
 
 enum { ENGINE_DEVICES_MAX = 19 /* as many pins as an I/O APIC has for them */ };
 
+/* For every guest's kernel: no devices that nobody asked for, and a table of connections that does not
+ * grow with memory, since it is cleared at boot. */
+#define ENGINE_LEAN "dummy.numdummies=0 zram.num_devices=0 nf_conntrack.hashsize=4096"
+
 /* The largest memory for which a guest's kernel sizes its hash tables by itself, since it clears
  * them at boot; and the arguments that keep them at that size: names, inodes, TCP, UDP. */
 #define ENGINE_TABLES_MEMORY (2ULL << 30)

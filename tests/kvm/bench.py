@@ -29,6 +29,7 @@ PEER_PATH = "node_modules/@superradcompany/microsandbox-linux-x64-gnu"
 # As the engine starts it, but for what TCG has no clocks for: two calibrations, which a kernel on
 # KVM does not make.
 CMDLINE = ("quiet 8250.nr_uarts=0 noreplace-smp swiotlb=noforce tsc=reliable reboot=t panic=-1 "
+           "dummy.numdummies=0 zram.num_devices=0 nf_conntrack.hashsize=4096 "
            "root=/dev/vda rootfstype=erofs ro init=/init no_timer_check nolapic_timer")
 NOTE_PHYS32_ENTRY = 18
 

@@ -362,6 +362,7 @@ static void test_cmdline(void **state)
     assert_non_null(strstr(line, " init=/init "));
     assert_non_null(strstr(line, " virtio_mmio.device=4K@0xd0000000:5 "));
     assert_non_null(strstr(line, " virtio_mmio.device=4K@0xd0001000:6"));
+    assert_non_null(strstr(line, " zram.num_devices=0 "));
     assert_null(strstr(line, "hash_entries"));
     p.memory_bytes = 4ULL << 30;
     p.verbose = true;

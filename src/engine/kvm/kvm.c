@@ -76,7 +76,7 @@ int kvm_cmdline(char *to, size_t size, const struct engine_params *p)
 {
     struct text t = {.p = to, .size = size};
     /* 3: critical messages and worse, of which a healthy boot has none. */
-    text_add(&t, "loglevel=%d %s panic=-1", p->verbose ? 7 : 3, arch_cmdline());
+    text_add(&t, "loglevel=%d %s panic=-1 " ENGINE_LEAN, p->verbose ? 7 : 3, arch_cmdline());
     if (p->memory_bytes > ENGINE_TABLES_MEMORY)
         text_add(&t, " " ENGINE_TABLES);
     text_add(&t, " root=/dev/vda rootfstype=erofs ro init=%s", p->init);

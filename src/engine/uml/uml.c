@@ -88,11 +88,7 @@ static void build_cmdline(struct cmdline *c, const struct engine_params *p, bool
     /* A reboot ends the guest, as a panic does: there is nothing to re-execute in here. */
     add_arg(c, "noreboot");
     add_arg(c, "panic=-1");
-    /* No unneeded devices; tables of connections and files that do not grow with memory, since they
-     * are cleared at boot. */
-    add_arg(c, "dummy.numdummies=0");
-    add_arg(c, "zram.num_devices=0");
-    add_arg(c, "nf_conntrack.hashsize=4096");
+    add_arg(c, ENGINE_LEAN);
     if (p->memory_bytes > ENGINE_TABLES_MEMORY)
         add_arg(c, ENGINE_TABLES);
     for (size_t i = 0; i < p->n_devices; i++) {
