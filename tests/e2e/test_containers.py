@@ -114,7 +114,7 @@ def engine(module_msb, tmp_path_factory):
         add_container(home)
     for path in [image / "home" / "user", *pathlib.Path(image, "home", "user").rglob("*")]:
         os.chown(path, USER, USER)
-    module_msb.ok("create", "-q", "-n", "engine", "--engine", "uml", "-v", "/usr:/usr:ro", str(image))
+    module_msb.ok("create", "-q", "-n", "engine", "-v", "/usr:/usr:ro", str(image))
     return module_msb
 
 
@@ -142,7 +142,7 @@ def test_docker(msb, host_tools):
     for name in ("run", "var/tmp", "var/lib", "etc/default"):
         (host_tools / name).mkdir(parents=True)
     (host_tools / "etc" / "default" / "docker").touch()
-    out = msb.ok("run", "-q", "--engine", "uml", "-v", "/usr:/usr:ro", "-v", f"{PROGRAMS}:/compat:ro", host_tools, "--",
+    out = msb.ok("run", "-q", "-v", "/usr:/usr:ro", "-v", f"{PROGRAMS}:/compat:ro", host_tools, "--",
                  "sh", "/compat/docker.sh", timeout=PATIENCE * 4)
     found = dict(line.split(": ", 1) for line in out.splitlines())
     assert len(found) >= 27 and set(found.values()) == {"ok"}, found

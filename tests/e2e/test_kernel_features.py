@@ -14,7 +14,7 @@ def tools(module_msb, tmp_path_factory):
     """A sandbox with the host's programs, for all tests of this module."""
     need("python3", "unshare")
     image = make_tools_image(tmp_path_factory.mktemp("tools") / "image")
-    module_msb.ok("create", "-q", "-n", "tools", "--engine", "uml", "-v", "/usr:/usr:ro", "-v", f"{HERE}:/c:ro", str(image))
+    module_msb.ok("create", "-q", "-n", "tools", "-v", "/usr:/usr:ro", "-v", f"{HERE}:/c:ro", str(image))
     return lambda script: sh(module_msb, "tools", "set -e; " + script)
 
 
