@@ -4,6 +4,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import time
 
 import pytest
 
@@ -212,6 +213,25 @@ def test_a_thousand_processes(module_msb, cpus):
         finally:
             p.kill()
     wait_for(lambda: len(stubs(pid)) < FEW and used() - before < FEW * 256, timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("cpus", [1, 2])
+def test_an_idle_guest_sleeps_for_seconds(module_msb, cpus):
+    """However long it takes until there is nothing left to do. A busy host only makes it wake up less."""
+    name, seconds = f"asleep{cpus}", 10
+    module_msb.create(name, "--engine", "uml", "--cpus", str(cpus))
+    pid = kernel_process(module_msb, name)
+
+    def sleeps():
+        status = "".join(p.read_text() for p in pathlib.Path(f"/proc/{pid}/task").glob("*/status"))
+        return sum(int(n) for n in re.findall(r"^voluntary_ctxt_switches:\s+(\d+)$", status, re.M))
+
+    def calm():
+        before = sleeps()
+        time.sleep(seconds)
+        return sleeps() - before < seconds
+
+    wait_for(calm, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("cpus", [1, 2])
