@@ -215,6 +215,25 @@ def test_a_thousand_processes(module_msb, cpus):
     wait_for(lambda: len(stubs(pid)) < FEW and used() - before < FEW * 256, timeout=PATIENCE)
 
 
+def test_forks_of_a_user_take_turns_with_stubs(module_msb):
+    """Each stub that is started is a process on the host; those of root take turns as well."""
+    module_msb.create("users", "--engine", "uml")
+    pid = kernel_process(module_msb, "users")
+
+    def newest():
+        """The number of a stub just started; numbers are handed out in order, in the jail's namespace."""
+        sh(module_msb, "users", f"for i in $(seq {FEW}); do sleep {FOREVER} & done")
+        status = "".join(pathlib.Path(f"/proc/{stub}/status").read_text() for stub in stubs(pid))
+        sh(module_msb, "users", "killall sleep")
+        return max(int(n) for n in re.findall(r"^NSpid:.*\s(\d+)$", status, re.M))
+
+    forks = f"i=0; while [ $i -lt {PROCESSES} ]; do (:); i=$((i + 1)); done"
+    for user in ("0", "1000", "1001"):
+        before = newest()
+        module_msb.ok("exec", "-q", "-u", user, "users", "--", "sh", "-c", forks, timeout=PATIENCE)
+        assert newest() - before < 2 * FEW + PROCESSES / 2
+
+
 @pytest.mark.parametrize("cpus", [1, 2])
 def test_an_idle_guest_sleeps_for_seconds(module_msb, cpus):
     """However long it takes until there is nothing left to do. A busy host only makes it wake up less."""
