@@ -29,7 +29,9 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "e2e")]
 import imagekit  # noqa: E402
 from runner import machine  # noqa: E402
 
-PACKAGES = "python3,libpython3-stdlib,gcc,libc6-dev,make,git,nodejs,ca-certificates"
+# Python's tests are in a package with its version in the name, which is that of this release: ours.
+PACKAGES = (f"python3,libpython3-stdlib,libpython3.{sys.version_info[1]}-testsuite,"
+            "gcc,libc6-dev,make,git,nodejs,ca-certificates")
 RUNSC_RELEASE = "trixie"
 MEMORY = "2G"
 
@@ -37,6 +39,8 @@ MEMORY = "2G"
 WORKLOADS = {
     "python start x5": ("", "for i in 1 2 3 4 5; do python3 -c pass; done"),
     "python imports": ("", "python3 -c 'import asyncio, json, http.client, unittest, email, sqlite3, xml.dom.minidom, ssl'"),
+    "unittest modules": ("", "python3 -m unittest -q test.test_json test.test_tempfile test.test_glob test.test_fileio "
+                             "test.test_pathlib test.test_filecmp test.test_zipapp"),
     "200 processes from a shell": ("", "i=0; while [ $i -lt 200 ]; do /bin/true; i=$((i + 1)); done"),
     "make -j1, 24 C files": ("rm -f *.o", "make -s -j1"),
     "make -j2, 24 C files": ("rm -f *.o", "make -s -j2"),
