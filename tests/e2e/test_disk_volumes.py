@@ -184,6 +184,29 @@ def test_an_image_of_the_host(msb, image, tmp_path):
     assert p.returncode == 1 and b"disk.img" in p.stderr
 
 
+def test_a_damaged_directory_is_refused(msb, tmp_path):
+    """Whatever is wrong with an entry, the guest's kernel adds no other one behind it."""
+    damage = {"length of nothing": (4, 8), "shorter than the name": (4, 12), "beyond the block": (4, 4092),
+              "odd": (4, 22), "no such inode": (2, 0x7FFF)}  # fmt: skip
+    tree = tmp_path / "tree"
+    for i in range(len(damage) + 1):
+        (tree / f"d{i}").mkdir(parents=True)
+        (tree / f"d{i}" / f"victim number {i}").touch()
+    path = tmp_path / "disk.img"
+    with open(path, "wb") as f:
+        f.truncate(16 << 20)
+    mke2fs = shutil.which("mke2fs", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
+    subprocess.run([mke2fs, "-q", "-F", "-t", "ext4", "-b", "4096", "-O", "^metadata_csum", "-d", tree, path], check=True)
+    data = path.read_bytes()
+    with open(path, "r+b") as f:
+        for i, (offset, value) in enumerate(damage.values()):
+            f.seek(data.index(b"victim number %d" % i) - 8 + offset)
+            f.write(value.to_bytes(2, "little"))
+    msb.create("a", "--mount-disk", path.as_posix() + ":/img:format=raw,fstype=ext4")
+    added = sh(msb, "a", f"for i in $(seq 0 {len(damage)}); do touch /img/d$i/new 2>/dev/null && echo $i; done; true")
+    assert added.split() == [str(len(damage))]  # the one without damage
+
+
 def test_a_root_disk_of_the_host(msb, image):
     """What is written is in the file, which outlives its sandboxes; one at a time has it."""
     msb.ok("run", "-q", "--root-disk", image, "--", "sh", "-c", "echo kept >/root/f")
