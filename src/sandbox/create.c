@@ -119,7 +119,7 @@ static int make_disk(const struct store *s, int dirfd, const struct sandbox_spec
     if (cache < 0)
         return cache;
     uint64_t t0 = now_ns();
-    int r = upper_create(cache, dirfd, "upper.ext4", spec->root_disk_bytes, e);
+    int r = upper_create(cache, dirfd, "upper.ext4", spec->root_disk_bytes, !spec->ephemeral, e);
     diag_took("making the root disk", t0);
     return r;
 }

@@ -90,7 +90,7 @@ static int make_content(const struct store *s, int dir, struct volume *v, struct
     }
     (void)unlinkat(dir, DISK, 0); /* left by an interrupted creation */
     AUTO_CLOSE int cache = store_cache_open(s, e);
-    int r = cache < 0 ? cache : upper_create(cache, dir, DISK, v->size, e);
+    int r = cache < 0 ? cache : upper_create(cache, dir, DISK, v->size, true, e);
     if (r < 0)
         return err_wrap(e, r, "cannot create volume '%s'", v->name);
     AUTO_CLOSE int fd = openat(dir, DISK, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);

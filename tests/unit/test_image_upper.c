@@ -52,7 +52,7 @@ static int run(const char *prog, const char *arg1, const char *arg2)
 static void create(const char *name, uint64_t size)
 {
     struct err e = {0};
-    if (upper_create(cache, dest, name, size, &e) < 0)
+    if (upper_create(cache, dest, name, size, true, &e) < 0)
         fail_msg("%s", e.msg);
 }
 
@@ -74,6 +74,15 @@ static void check(const char *name, uint64_t size)
         assert_int_equal(run("/sbin/e2fsck", "-fn", tmp_path(path)), 0);
 }
 
+static bool has_checksums(const char *name)
+{
+    uint32_t ro_compat = 0;
+    int fd = openat(dest, name, O_RDONLY);
+    assert_int_equal(pread(fd, &ro_compat, 4, 1024 + 100), 4);
+    close(fd);
+    return ro_compat & 0x400; /* metadata_csum */
+}
+
 static void test_sizes(void **state)
 {
     static const uint64_t sizes[] = {UPPER_SIZE_MIN, 20 << 20,   100 << 20,
@@ -86,6 +95,11 @@ static void test_sizes(void **state)
         (void)snprintf(name, sizeof(name), "again%zu", i);
         create(name, sizes[i]);
         check(name, sizes[i]);
+        assert_true(has_checksums(name));
+        (void)snprintf(name, sizeof(name), "once%zu", i);
+        assert_int_equal(upper_create(cache, dest, name, sizes[i], false, NULL), 0);
+        check(name, sizes[i]);
+        assert_false(has_checksums(name));
     }
     create("odd", UPPER_SIZE_MIN + 1);
     check("odd", UPPER_SIZE_MIN + UPPER_SIZE_ALIGN);
@@ -94,14 +108,14 @@ static void test_sizes(void **state)
 static void test_errors(void **state)
 {
     struct err e = {0};
-    assert_int_equal(upper_create(cache, dest, "x", 0, &e), -EINVAL);
+    assert_int_equal(upper_create(cache, dest, "x", 0, true, &e), -EINVAL);
     assert_non_null(strstr(e.msg, "too small"));
-    assert_int_equal(upper_create(cache, dest, "x", UPPER_SIZE_MIN - 1, &e), -EINVAL);
-    assert_int_equal(upper_create(cache, dest, "x", UPPER_SIZE_MAX + 1, &e), -EINVAL);
+    assert_int_equal(upper_create(cache, dest, "x", UPPER_SIZE_MIN - 1, true, &e), -EINVAL);
+    assert_int_equal(upper_create(cache, dest, "x", UPPER_SIZE_MAX + 1, true, &e), -EINVAL);
     assert_non_null(strstr(e.msg, "too large"));
-    assert_int_equal(upper_create(cache, dest, "x", UINT64_MAX, &e), -EINVAL);
+    assert_int_equal(upper_create(cache, dest, "x", UINT64_MAX, true, &e), -EINVAL);
     create("x", UPPER_SIZE_MIN);
-    assert_int_equal(upper_create(cache, dest, "x", UPPER_SIZE_MIN, &e), -EEXIST);
+    assert_int_equal(upper_create(cache, dest, "x", UPPER_SIZE_MIN, true, &e), -EEXIST);
     check("x", UPPER_SIZE_MIN);
 }
 
@@ -129,7 +143,7 @@ static void test_concurrent(void **state)
         if (pids[i] == 0) {
             char name[16];
             (void)snprintf(name, sizeof(name), "p%d", i);
-            _exit(upper_create(cache, dest, name, 32 << 20, NULL) < 0);
+            _exit(upper_create(cache, dest, name, 32 << 20, true, NULL) < 0);
         }
     }
     for (int i = 0; i < PROCS; i++) {
@@ -146,7 +160,7 @@ static void test_grow(void **state)
 {
     struct err e = {0};
     struct stat st;
-    assert_int_equal(upper_create(cache, dest, "g", UPPER_SIZE_MIN, &e), 0);
+    assert_int_equal(upper_create(cache, dest, "g", UPPER_SIZE_MIN, true, &e), 0);
     assert_int_equal(upper_grow(dest, "none", 64 << 20, &e), -ENOENT);
     err_clear(&e);
     assert_int_equal(upper_grow(dest, "g", UPPER_SIZE_MAX + 1, &e), -EINVAL);

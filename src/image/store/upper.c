@@ -67,11 +67,13 @@ const char *upper_mke2fs(void)
  * metadata is at the front except a few backups, so that there is little to copy, in few places.
  * Descriptors are where a kernel can add more of them (meta_bg), and without sparse_super2, a
  * kernel can grow a mounted file system. */
-static int run_mke2fs(int fd, uint64_t size, const char *extended, struct err *e)
+static int run_mke2fs(int fd, uint64_t size, bool kept, const char *extended, struct err *e)
 {
-    static const char features[] =
-        "none,has_journal,ext_attr,dir_index,filetype,extent,flex_bg,meta_bg,sparse_super,"
-        "large_file,huge_file,dir_nlink,extra_isize,metadata_csum";
+#define FEATURES                                                                        \
+    "none,has_journal,ext_attr,dir_index,filetype,extent,flex_bg,meta_bg,sparse_super," \
+    "large_file,huge_file,dir_nlink,extra_isize,"
+    /* uninit_bg: checksums of group descriptors only, which say what was never written */
+    const char *features = kept ? FEATURES "metadata_csum" : FEATURES "uninit_bg";
     char path[64], journal[32];
     (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     (void)snprintf(journal, sizeof(journal), "size=%d",
@@ -114,13 +116,13 @@ static int run_mke2fs(int fd, uint64_t size, const char *extended, struct err *e
 
 /* Releases before 1.47 cannot be told that the file is zero, and write the zeros themselves, as
  * holes. */
-static int make_ext4(int fd, uint64_t size, struct err *e)
+static int make_ext4(int fd, uint64_t size, bool kept, struct err *e)
 {
-    int r = run_mke2fs(fd, size, MKE2FS_EXTENDED ",assume_storage_prezeroed=1", e);
+    int r = run_mke2fs(fd, size, kept, MKE2FS_EXTENDED ",assume_storage_prezeroed=1", e);
     if (r != -EIO)
         return r;
     err_clear(e);
-    return run_mke2fs(fd, size, MKE2FS_EXTENDED, e);
+    return run_mke2fs(fd, size, kept, MKE2FS_EXTENDED, e);
 }
 
 struct pack {
@@ -192,7 +194,7 @@ static int pack_write(const struct pack *p, int fd)
 }
 
 /* Formats a scratch file, packs it, publishes the pack. The caller holds the lock. */
-static int make_template(int dirfd, const char *name, uint64_t size, struct err *e)
+static int make_template(int dirfd, const char *name, uint64_t size, bool kept, struct err *e)
 {
     char scratch[NAME_BYTES], temp[NAME_BYTES + 8];
     (void)snprintf(scratch, sizeof(scratch), "%" PRIu64 ".scratch", size);
@@ -208,7 +210,7 @@ static int make_template(int dirfd, const char *name, uint64_t size, struct err 
             err_hint(e, "the host's file system does not support files of that size");
         return r;
     }
-    int r = make_ext4(fd, size, e);
+    int r = make_ext4(fd, size, kept, e);
     if (r < 0)
         return r;
 
@@ -302,13 +304,14 @@ static int check_size(uint64_t *size, struct err *e)
 }
 
 /* Gets the template, making it if missing. */
-static int get_template(int cache_dirfd, uint64_t size, uint8_t **ret, struct err *e)
+static int get_template(int cache_dirfd, uint64_t size, bool kept, uint8_t **ret, struct err *e)
 {
     AUTO_CLOSE int dirfd = cache_subdir(cache_dirfd, "upper");
     if (dirfd < 0)
         return err_sys(e, -dirfd, "cannot open the directory of disk templates");
     char name[NAME_BYTES], lock[NAME_BYTES];
-    (void)snprintf(name, sizeof(name), "%" PRIu64 ".v%d", size, UPPER_VERSION);
+    (void)snprintf(name, sizeof(name), "%" PRIu64 ".v%d%s", size, UPPER_VERSION,
+                   kept ? "" : ".once");
     (void)snprintf(lock, sizeof(lock), "%" PRIu64 ".lock", size);
     int r = read_template(dirfd, name, size, ret);
     if (r != -ENOENT)
@@ -318,7 +321,7 @@ static int get_template(int cache_dirfd, uint64_t size, uint8_t **ret, struct er
         return err_sys(e, -lock_fd, "cannot lock the disk templates");
     r = read_template(dirfd, name, size, ret);
     if (r < 0) {
-        r = make_template(dirfd, name, size, e);
+        r = make_template(dirfd, name, size, kept, e);
         if (r == 0 && (r = read_template(dirfd, name, size, ret)) < 0)
             r = err_sys(e, -r, "cannot read the disk template");
     }
@@ -349,12 +352,13 @@ static int publish(int fd, const char *temp, int dirfd, const char *name)
     return linkat(AT_FDCWD, path, dirfd, name, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
 }
 
-int upper_create(int cache_dirfd, int dest_dirfd, const char *name, uint64_t size, struct err *e)
+int upper_create(int cache_dirfd, int dest_dirfd, const char *name, uint64_t size, bool kept,
+                 struct err *e)
 {
     AUTO_FREE uint8_t *pack = NULL;
     int r = check_size(&size, e);
     if (r == 0)
-        r = get_template(cache_dirfd, size, &pack, e);
+        r = get_template(cache_dirfd, size, kept, &pack, e);
     if (r < 0)
         return r;
     char temp[NAME_BYTES];

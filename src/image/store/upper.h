@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "util/err.h"
@@ -17,8 +18,10 @@
 
 /* Creates dest_dirfd/name, a fresh ext4 file system of `size` bytes, mode 0600. The name appears
  * once the file is complete; -EEXIST if it exists already. Templates live in
- * cache_dirfd/"upper". */
-int upper_create(int cache_dirfd, int dest_dirfd, const char *name, uint64_t size, struct err *e);
+ * cache_dirfd/"upper". Unless it is kept, i.e. mounted more than once, its metadata have no
+ * checksums: nobody would check them. */
+int upper_create(int cache_dirfd, int dest_dirfd, const char *name, uint64_t size, bool kept,
+                 struct err *e);
 
 /* Enlarges the disk dirfd/name; the guest's kernel grows the file system in it. Does nothing if it
  * is large enough. If interrupted, it leaves the old size or the new. */
