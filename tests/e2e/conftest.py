@@ -4,6 +4,7 @@ Every test gets a fresh MSB_HOME and must leave nothing behind: at its end all s
 removed with the product's own verbs, and then no process that was started under that home may be
 alive, and no file but the caches may exist.
 """
+import contextlib
 import os
 import pathlib
 import shutil
@@ -226,7 +227,14 @@ def tear_down(m):
     if names:
         m("rm", "-f", "-q", *names, timeout=120)
     wait_for(lambda: not m.processes(), timeout=20)
-    m("ls", "-q", timeout=120)  # clears what a creator left that was killed
+
+    def cleared():
+        """`ls` clears what a creator left that was killed, once the processes are gone that only root can see."""
+        m("ls", "-q", timeout=120)
+        return not m.leftovers()
+
+    with contextlib.suppress(AssertionError):
+        wait_for(cleared, timeout=5)
     assert m.leftovers() == []
 
 

@@ -291,7 +291,7 @@ def test_links_are_only_to_what_has_arrived(tmp_path):
     with pytest.raises(ProtocolError, match="has not sent"):
         unpack(archive(("h", b"", {**HARD, "linkname": "mine"})), out)
     assert (out / "mine").stat().st_nlink == 1 and not (out / "h").exists()
-    linked = archive(("d", None), ("d/f", b"one", {"mode": 0}), ("h", b"", {**HARD, "linkname": "d/f"}))
+    linked = archive(("d", None, {"mode": 0o755}), ("d/f", b"one", {"mode": 0}), ("h", b"", {**HARD, "linkname": "d/f"}))
     for _ in range(2):
         assert unpack(linked, out)
         assert (out / "h").samefile(out / "d" / "f") and (out / "h").stat().st_mode & 0o7777 == 0

@@ -7,6 +7,7 @@ from runner.report import PYTHON, ROOT
 
 # Up to so many failures are tried again, each by itself: more have one cause, and no luck would help.
 FEW = 3
+AGAIN = ".again"
 
 
 def results(report):
@@ -20,10 +21,12 @@ def results(report):
 
 def pytest(report, *args, **env):
     report.unlink(missing_ok=True)
+    # A second run has a directory of its own: the first may have left what cannot be removed. Sockets' paths are short.
+    base = "q" if report.suffixes[0] == AGAIN else "p"
     # Tracebacks as Python writes them: pytest's own parse the test's source, and Python 3.11 cannot do that while
     # another thread does, such as a server's that prints one itself.
     cmd = [PYTHON, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs", "--tb=native",
-           f"--basetemp={os.environ['TMPDIR']}/p", f"--junitxml={report}", *args]
+           f"--basetemp={os.environ['TMPDIR']}/{base}", f"--junitxml={report}", *args]
     return subprocess.run([str(c) for c in cmd], cwd=ROOT, env={**os.environ, **env}, check=False).returncode
 
 
@@ -32,7 +35,7 @@ def unsteady(report, **env):
     failed = sorted({name for name, outcome in results(report) if outcome == "failed"})
     if not failed or len(failed) > FEW:
         return set()
-    second = report.with_suffix(".again.xml")
+    second = report.with_suffix(AGAIN + ".xml")
     print(f"    {len(failed)} failed; each once more:", flush=True)
     pytest(second, *failed, **env)
     again = list(results(second)) if second.exists() else []
