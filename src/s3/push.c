@@ -293,9 +293,7 @@ static int upload(struct s3_work *w, struct s3_step *s, struct err *e)
     }
     if (r < 0)
         return r;
-    if (s->staged)
-        u.got.etag[0] = '\0'; /* not in its object yet */
-    s->result = u.got;
+    s->result = u.got; /* a copy of what is staged usually has its ETag */
     s->result.staged = s->staged;
     s3_work_count(w, &w->counts.uploaded, &w->counts.bytes_up, u.got.size);
     return 0;
@@ -389,6 +387,7 @@ static int new_manifest(struct s3_work *w, bool tidied, struct s3_tree *ret)
     }
     s3_tree_sort(ret);
     memcpy(ret->lineage, w->remote.manifest.lineage, sizeof(ret->lineage));
+    memcpy(ret->push, w->remote.manifest.push, sizeof(ret->push));
     int r = keep_pending(w, tidied, ret);
     return r < 0 ? r : list_gone(w, tidied, ret);
 }
@@ -537,9 +536,13 @@ static int push(struct s3_work *w, struct err *e)
         r = s3_work_each(w, upload, e);
     if (r < 0 || atomic_load(&w->again))
         return r;
-    if (new_manifest(w, false, &m) < 0)
-        return err_oom(e);
-    r = s3_manifest_write(w->client, w->config, w->dir, &m, w->remote.manifest_etag, e);
+    r = s3_random(w->remote.manifest.push, e);
+    if (r == 0 && new_manifest(w, false, &m) < 0)
+        r = err_oom(e);
+    if (r == 0)
+        r = s3_base_foresee(w, e);
+    if (r == 0)
+        r = s3_manifest_write(w->client, w->config, w->dir, &m, w->remote.manifest_etag, e);
     w->counts.removed_there += r == 0 ? w->plan.count[S3_DELETE_REMOTE] : 0;
     if (r == 0)
         r = s3_work_each(w, bring_home, e);

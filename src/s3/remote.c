@@ -287,7 +287,7 @@ static void keep_manifest(int dir, const char *etag, const char *lineage, const 
         (void)file_replace_at(dir, KEPT_FILE, buf_head(&b), buf_len(&b), 0600, false);
 }
 
-static int new_lineage(char out[S3_LINEAGE + 1], struct err *e)
+int s3_random(char out[S3_LINEAGE + 1], struct err *e)
 {
     uint64_t random;
     if (getrandom(&random, sizeof(random), 0) != sizeof(random))
@@ -309,7 +309,7 @@ static int read_manifest(struct s3_client *c, struct listing *l, struct err *e)
         return 0;
     if (!l->r->manifest_etag[0]) {
         l->r->lost = r != -ENOENT;
-        return new_lineage(m->lineage, e);
+        return s3_random(m->lineage, e);
     }
     s3_key(l->config, MANIFEST, key);
     r = s3_get_all(c, key, &text, &o, e);
@@ -432,8 +432,13 @@ static int merge(struct listing *l, struct err *e)
         if (counts(l, s3_tree_find(&l->objects, m->path)) ||
             counts(l, s3_tree_find(&l->dirs, m->path)))
             continue;
-        if ((m->kind == S3_KIND_DIR || staged_at(l, m)) && !s3_tree_add(&r->tree, m->path, m))
+        if (m->kind != S3_KIND_DIR && !staged_at(l, m))
+            continue;
+        struct s3_entry *a = s3_tree_add(&r->tree, m->path, m);
+        if (!a)
             x = err_oom(e);
+        else if (a->staged)
+            a->etag[0] = '\0'; /* there is no object */
     }
     s3_tree_sort(&r->tree);
     return x < 0 ? x : s3_tree_imply_dirs(&r->tree) < 0 ? err_oom(e) : 0;

@@ -60,6 +60,9 @@ int s3_remote_load(struct s3_client *c, const struct s3_config *config, int dir,
 int s3_manifest_write(struct s3_client *c, const struct s3_config *config, int dir,
                       const struct s3_tree *t, char etag[S3_ETAG_SIZE], struct err *e);
 
+/* Makes a lineage, or a push's. */
+int s3_random(char out[S3_LINEAGE + 1], struct err *e);
+
 /* That there was one no longer counts. */
 void s3_manifest_forget(int dir);
 

@@ -20,6 +20,7 @@
 #include <sys/resource.h>
 
 #define BASE_FILE "s3-base.json"
+#define NEXT_FILE "s3-next.json" /* what the push under way changes in it */
 #define TMP_DIR "s3-tmp"
 #define CACHE_DIR "objects"   /* in the home's cache */
 #define LATER_FILE "s3-later" /* there may be files whose content is not here */
@@ -134,6 +135,7 @@ static int save_base(const struct s3_work *w, int dir, struct err *e)
     int r = text ? file_replace_at(dir, BASE_FILE, text, strlen(text), 0600, true) : -ENOMEM;
     if (r < 0)
         return err_sys(e, -r, "cannot write " BASE_FILE);
+    (void)unlinkat(dir, NEXT_FILE, 0);
     bool names = later_get(w->data, (char[LATER_SIZE]){0}), later = names;
     for (size_t i = 0; i < t.n; i++) {
         later |= t.v[i].later[0];
@@ -146,6 +148,26 @@ static int save_base(const struct s3_work *w, int dir, struct err *e)
         (void)unlinkat(dir, S3_FETCHED_FILE, 0); /* nothing is guessed any more */
     }
     return 0;
+}
+
+int s3_base_foresee(const struct s3_work *w, struct err *e)
+{
+    AUTO_S3_TREE struct s3_tree t = {0}; /* what goes is in its list */
+    int r = 0;
+    memcpy(t.push, w->remote.manifest.push, sizeof(t.push));
+    for (size_t i = 0; r == 0 && i < w->plan.n; i++) {
+        const struct s3_step *s = &w->plan.v[i];
+        const struct s3_entry *a = s->result.path ? &s->result : NULL;
+        if (s->ignored || s3_entry_same(a, s->base))
+            continue;
+        if (!a)
+            r = strlist_printf(&t.pending, S3_NO_MARK " %s", s->path);
+        else if (!s3_tree_add(&t, s->path, a))
+            r = -ENOMEM;
+    }
+    AUTO_FREE char *text = r < 0 ? NULL : s3_tree_dump(&t, true);
+    r = text ? file_replace_at(w->dir, NEXT_FILE, text, strlen(text), 0600, true) : -ENOMEM;
+    return r < 0 ? err_sys(e, -r, "cannot write " NEXT_FILE) : 0;
 }
 
 /* Whether save_base() would write what is already there. */
@@ -176,7 +198,7 @@ static void forget_pass(struct s3_work *w)
     s3_remote_free(&w->remote);
     atomic_store(&w->again, false);
     atomic_store(&w->latest_ns, 0);
-    w->lazy = w->unlisted = w->pushed = w->unsettled = w->forgot = false;
+    w->lazy = w->unlisted = w->pushed = w->unsettled = w->caught_up = false;
 }
 
 /* Whether nothing has changed here since the last sync, as far as can be told without reading
@@ -247,13 +269,49 @@ static void be_careful(struct s3_work *w)
         atomic_store(&w->again, true);
 }
 
-static int forget_gone(struct s3_work *w, struct err *e)
+/* Whether the bucket has what a push was to make of it. */
+static bool is_done(const struct s3_work *w, const struct s3_tree *next, const char *path)
 {
-    int r = s3_forget_gone(&w->remote, &w->local, &w->base);
-    w->forgot = r == 1;
-    if (r == 1)
-        r = s3_index_base(w);
-    return r < 0 ? err_oom(e) : 0;
+    const struct s3_entry *a = s3_tree_find(next, path), *is = s3_tree_find(&w->remote.tree, path);
+    return a ? s3_entry_same(is, a) : !is && s3_pending_find(&next->pending, path);
+}
+
+/* If the manifest is of a push of ours that died after it: changes base as that was to do, except
+ * where others have written meanwhile. 1: it did. */
+static int apply_next(struct s3_work *w)
+{
+    AUTO_S3_TREE struct s3_tree next = {0}, t = {0};
+    AUTO_FREE char *text = NULL;
+    size_t n = 0;
+    const char *push = w->remote.manifest.push;
+    if (!*push || file_read_at(w->dir, NEXT_FILE, BASE_MAX, &text, &n) < 0 ||
+        s3_tree_parse(text, n, &next) < 0 || strcmp(next.push, push) != 0)
+        return 0;
+    s3_pending_sort(&next.pending);
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < w->base.n; i++)
+        if (!is_done(w, &next, w->base.v[i].path) &&
+            !s3_tree_add(&t, w->base.v[i].path, &w->base.v[i]))
+            r = -ENOMEM;
+    for (size_t i = 0; r == 0 && i < next.n; i++)
+        if (is_done(w, &next, next.v[i].path) && !s3_tree_add(&t, next.v[i].path, &next.v[i]))
+            r = -ENOMEM;
+    if (r < 0)
+        return r;
+    s3_tree_sort(&t);
+    s3_tree_free(&w->base);
+    w->base = t;
+    t = (struct s3_tree){0};
+    return 1;
+}
+
+static int catch_up(struct s3_work *w, struct err *e)
+{
+    int r = apply_next(w), gone = r < 0 ? r : s3_forget_gone(&w->remote, &w->local, &w->base);
+    w->caught_up = r == 1 || gone == 1;
+    if (w->caught_up)
+        gone = MIN(gone, s3_index_base(w));
+    return gone < 0 ? err_oom(e) : 0;
 }
 
 static int compare(struct s3_work *w, struct job *j, struct err *e)
@@ -282,7 +340,7 @@ static int compare(struct s3_work *w, struct job *j, struct err *e)
     const struct s3_watch none = {0}, *watch = same || w->fresh ? &w->watch : &none;
     r = s3_remote_load(w->client, w->config, w->dir, &w->base, &w->theirs, watch, &w->remote, e);
     if (r == 0)
-        r = forget_gone(w, e);
+        r = catch_up(w, e);
     if (r == 0 && w->remote.bytes > w->config->max) {
         r = err_set(e, EFBIG, "the bucket holds more than the workspace's limit of %llu MiB",
                     (unsigned long long)(w->config->max >> 20));
@@ -391,9 +449,9 @@ static int one_pass(struct s3_work *w, struct job *j, struct err *e)
         r = bring_here(w, j, e);
     if (r == 1)
         return 1;
-    /* What was pulled counts, whether or not the push succeeds; what was forgotten has to be on disk
-     * before the manifest forgets it, too. */
-    bool pulled = n[S3_DOWNLOAD] + n[S3_DELETE_LOCAL] + n[S3_CONFLICT] > 0 || w->forgot;
+    /* What was pulled counts, whether or not the push succeeds; what was caught up with has to be on
+     * disk before the manifest says nothing about it any more. */
+    bool pulled = n[S3_DOWNLOAD] + n[S3_DELETE_LOCAL] + n[S3_CONFLICT] > 0 || w->caught_up;
     if (r == 0 && pulled)
         r = save_base(w, j->dir, e);
     if (r == 0 && (atomic_load(&w->again) || has_new_rules(w)))

@@ -51,7 +51,7 @@ struct s3_entry {
     char later
         [LATER_SIZE]; /* local side: its content is still in the bucket, under this id; "" = here */
     char etag[S3_ETAG_SIZE]; /* of its object; "" = none, or not known. Remote side: as listed, even
-                              * if the content is staged */
+                              * if the content is staged; in the manifest, then of what is staged */
     char *staged;     /* where the content is until the object has it: below .msb/new/; NULL */
     uint64_t ino;     /* local side, as of the last scan: with the ctime it tells whether */
     int64_t ctime_ns; /* anything has changed since */
@@ -64,6 +64,7 @@ struct s3_tree {
     struct strlist gone;    /* manifest: "MARK OBJECT" of what pushes have removed (s3_gone_name),
                              * whose objects may still be there */
     char lineage[S3_LINEAGE + 1]; /* manifest; "" = not known, by earlier versions */
+    char push[S3_LINEAGE + 1];    /* the same, at random, of the push that wrote it */
 };
 
 void s3_tree_free(struct s3_tree *t); /* may be called twice */

@@ -86,6 +86,8 @@ char *s3_tree_dump(const struct s3_tree *t, bool local)
         r = put_list(&b, "gone", &t->gone);
     if (r == 0 && t->lineage[0])
         r = put_text(&b, "lineage", t->lineage);
+    if (r == 0 && t->push[0])
+        r = put_text(&b, "push", t->push);
     if (r == 0)
         r = buf_append(&b, "}", 2);
     return r < 0 ? NULL : strdup((const char *)buf_head(&b));
@@ -217,6 +219,7 @@ int s3_tree_parse_any(const char *text, size_t n, struct s3_tree *ret)
     if (r < 0)
         return r;
     (void)get_text(root, "lineage", t.lineage, sizeof(t.lineage), "0123456789abcdef");
+    (void)get_text(root, "push", t.push, sizeof(t.push), "0123456789abcdef");
     s3_tree_sort(&t);
     *ret = t;
     t = (struct s3_tree){0};
@@ -335,10 +338,9 @@ static bool scan_list(struct scanner *s, enum list kind, struct strlist *l)
     return true;
 }
 
-static bool scan_lineage(struct scanner *s, struct s3_tree *t)
+static bool scan_hex(struct scanner *s, const char *begin, char out[S3_LINEAGE + 1])
 {
-    return !word(s, ",\"lineage\":\"") ||
-           (text(s, t->lineage, sizeof(t->lineage)) && is_hex(t->lineage));
+    return !word(s, begin) || (text(s, out, S3_LINEAGE + 1) && is_hex(out));
 }
 
 int s3_tree_parse_own(const char *text, size_t n, struct s3_tree *ret)
@@ -350,7 +352,8 @@ int s3_tree_parse_own(const char *text, size_t n, struct s3_tree *ret)
         return -EBADMSG;
     if (word(&s, ",\"gone\":[") && !scan_list(&s, GONE, &t.gone))
         return -EBADMSG;
-    if (!scan_lineage(&s, &t) || !word(&s, "}") || s.p < s.end)
+    if (!scan_hex(&s, ",\"lineage\":\"", t.lineage) || !scan_hex(&s, ",\"push\":\"", t.push) ||
+        !word(&s, "}") || s.p < s.end)
         return -EBADMSG;
     *ret = t;
     t = (struct s3_tree){0};

@@ -33,7 +33,7 @@ struct s3_work {
     bool fresh;                 /* there has been no sync yet */
     bool unlisted;              /* there are directories whose entries are not here yet */
     bool pushed;                /* something was written to the bucket */
-    bool forgot;                /* something was dropped from base (s3_forget_gone) */
+    bool caught_up;             /* base has changed: an earlier push was not recorded there */
     bool unsettled;             /* the manifest still lists what the push has finished */
     bool second;                /* not the first pass of this sync */
     bool emptied;               /* that the bucket has lost everything is meant */
@@ -140,6 +140,8 @@ int s3_known_in_base(void *w, const char *id, struct s3_entry *ret);
 
 /* What both sides had after the last sync, with what has been fetched since. */
 int s3_base_load(struct s3_work *w, struct err *e);
+/* Before the manifest that makes it so: records what the push will change there. */
+int s3_base_foresee(const struct s3_work *w, struct err *e);
 
 /* fetch.c: answers share servers (util/later.h), until they have not asked for a while. */
 int s3_fetch_serve(struct s3_work *w, int sock, int idle_ms, struct err *e);

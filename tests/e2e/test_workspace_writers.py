@@ -566,6 +566,54 @@ def test_a_directory_that_a_dead_push_removed_is_made_again(msb, s3, two):
     assert s3.keys("pre/") == ["pre/a/", "pre/a/x", "pre/b"] and b"gone" not in s3.objects["pre/.msb/manifest.json"].data
 
 
+@pytest.mark.parametrize("when", [("PUT", "pre/.msb/manifest.json", 2), ("HEAD", "pre/f", 1), ("DELETE", "pre/g", 1),
+                                  ("DELETE", "pre/.msb/new/.*", 1), ("PUT", "pre/.msb/manifest.json", 3)])
+def test_what_a_dead_push_has_done_is_no_change_of_others(msb, s3, two, when):
+    """It counted, but was not recorded here: what has changed since, has changed here only."""
+    a, b = two
+    for name in ("f", "g", "h"):
+        (a / name).write_text("1")
+    (a / "old").mkdir(mode=0o750)
+    sync(msb, "a", "b")
+    for name in ("f", "h", "new", "later"):
+        (a / name).write_text("2")
+    (a / "g").unlink()
+    (a / "old").rmdir()
+    dies(msb, s3, "a", *when[:2], nth=when[2], how="lost")
+    wait_for(lambda: b'"new":' in s3.objects["pre/.msb/manifest.json"].data)
+    (a / "f").write_text("3")
+    (a / "h").write_text("1")
+    (a / "new").unlink()
+    (a / "later").write_text("3")
+    (a / "old").mkdir(mode=0o750)
+    assert status(msb, "a") == {"f": "upload", "h": "upload", "new": "delete-remote", "later": "upload", "old": "upload"}
+    sync(msb, "a", "b")
+    assert tree(a) == tree(b) and texts(a) == {"f": b"3", "h": b"1", "later": b"3", "old": 0o750}
+    assert s3.keys("pre/") == ["pre/f", "pre/h", "pre/later"] and status(msb, "a") == status(msb, "b") == {}
+    assert not (a.parent / "s3-next.json").exists()
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_a_push_that_did_not_count_is_not_taken_for_done(msb, s3, two, other):
+    """It was killed before its manifest; others may have written one since."""
+    a, b = two
+    for name in ("f", "g"):
+        (a / name).write_text("1")
+    sync(msb, "a", "b")
+    for name in ("f", "g", "new"):
+        (a / name).write_text("2")
+    dies(msb, s3, "a", "PUT", "pre/.msb/manifest.json", nth=2)
+    assert (a.parent / "s3-next.json").exists()
+    if other:
+        (b / "f").write_text("2")  # as a did
+        sync(msb, "b")
+    for name in ("f", "g"):
+        (a / name).write_text("1")
+    (a / "new").unlink()
+    sync(msb, "a", "b")
+    assert tree(a) == tree(b) and texts(a) == {"f": b"2" if other else b"1", "g": b"1"}
+
+
 @pytest.mark.parametrize("when", ["before the removal", "at the end"])
 def test_what_a_dead_push_removed_comes_back(msb, s3, two, when):
     """With the same content and mode, before the removal was recorded here: it is new, not left over."""

@@ -31,6 +31,7 @@ static void same(const struct s3_tree *t, const struct s3_tree *other)
     for (size_t i = 0; i < t->pending.n; i++)
         REQUIRE(strcmp(t->pending.v[i], other->pending.v[i]) == 0);
     REQUIRE(strcmp(t->lineage, other->lineage) == 0);
+    REQUIRE(strcmp(t->push, other->push) == 0);
 }
 
 static void fuzz_manifest(const char *text, size_t n)

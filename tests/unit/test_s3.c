@@ -353,7 +353,7 @@ static void test_manifest(void **state)
         "\"type\":{\"type\":\"socket\"},\"list\":[]},"
         "\"gone\":[\"0123456789abcdef 89abcdef/f\",\"../f\",{}],"
         "\"pending\":[\"p\",\"../q\",7,\"0123456789abcdef r\",\"0123456789abcdef /\"],"
-        "\"lineage\":\"89abcdef01234567\"}";
+        "\"lineage\":\"89abcdef01234567\",\"push\":\"0123456789abcdef\"}";
     AUTO_S3_TREE struct s3_tree t = {0}, again = {0};
     assert_int_equal(s3_tree_parse(text, strlen(text), &t), 0);
     assert_int_equal(t.n, 2);
@@ -370,6 +370,7 @@ static void test_manifest(void **state)
     assert_non_null(dump);
     assert_int_equal(s3_tree_parse_own(dump, strlen(dump), &again), 0);
     assert_string_equal(again.lineage, "89abcdef01234567");
+    assert_string_equal(again.push, "0123456789abcdef");
     assert_true(s3_entry_same(s3_tree_find(&again, "b/f"), f));
     assert_true(strlist_same(&again.gone, &t.gone) && strlist_same(&again.pending, &t.pending));
     struct s3_tree none = {0};
