@@ -301,6 +301,7 @@ static int apply_next(struct s3_work *w)
     s3_tree_sort(&t);
     s3_tree_free(&w->base);
     w->base = t;
+    w->fresh = false;
     t = (struct s3_tree){0};
     return 1;
 }

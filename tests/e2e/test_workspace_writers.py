@@ -593,6 +593,19 @@ def test_what_a_dead_push_has_done_is_no_change_of_others(msb, s3, two, when):
     assert not (a.parent / "s3-next.json").exists()
 
 
+def test_all_that_a_dead_push_has_added_is_removed(msb, s3, two):
+    """It was the first one, and the workspace is empty again, as if there had been no sync."""
+    a, b = two
+    (a / "d").mkdir()
+    (a / "d" / "f").write_text("1")
+    dies(msb, s3, "a", "PUT", "pre/.msb/manifest.json", nth=2, how="lost")
+    wait_for(lambda: b'"push":' in s3.objects["pre/.msb/manifest.json"].data)
+    shutil.rmtree(a / "d")
+    assert msb.ok("run", "--workspace", "a", "--", "ls", "/workspace") == ""
+    sync(msb, "b")
+    assert tree(a) == tree(b) == {} and s3.keys("pre/") == []
+
+
 @pytest.mark.parametrize("other", [False, True])
 def test_a_push_that_did_not_count_is_not_taken_for_done(msb, s3, two, other):
     """It was killed before its manifest; others may have written one since."""
