@@ -198,5 +198,6 @@ int s3_keep_aside(struct s3_work *w, int from, const char *held, int parent, con
                   const char *path, struct err *e);
 /* Removes what the step says is there; anything else found in its place is renamed. */
 int s3_unplace(struct s3_work *w, const struct s3_step *s, struct err *e);
-/* After a killed sync: restores what may be the only copy of a user's work. */
+/* After a killed sync: restores what may be the only copy of a user's work. If w->dir is -1, there
+ * is no base: all of it. */
 int s3_recover(struct s3_work *w, struct err *e);

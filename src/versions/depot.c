@@ -59,7 +59,8 @@ int depot_open(int dir, bool make, warn_fn warn, struct depot *ret, struct err *
             return err_sys(e, -all[i], "cannot open the versions of the workspace");
     file_replace_sweep(d.dir);
     /* A killed restore may have left the only copy of what it replaced. */
-    struct s3_work w = {.data = d.data,
+    struct s3_work w = {.dir = -1,
+                        .data = d.data,
                         .tmp = d.fresh,
                         .warn = depot_warn,
                         .warn_ctx = &d,

@@ -568,6 +568,60 @@ def test_a_pull_that_dies_is_finished_by_the_next(msb, s3, two):
     assert dead >= 3
 
 
+@pytest.mark.parametrize("what", ["replaces", "removes", "written"])
+def test_a_pull_that_dies_holding_a_file(msb, s3, two, what):
+    """It has lost its name, and was still to be compared. Nobody needs it, unless somebody wrote to it meanwhile."""
+    a, b = two
+    tmp, held = b.parent / "s3-tmp", []
+    for n in range(20):
+        large = b"%d" % n * (32 << 20)
+        (a / "f").write_bytes(large)
+        sync(msb, "a", "b")
+        if what == "removes":
+            (a / "f").unlink()
+        else:
+            (a / "f").write_text("new")
+        sync(msb, "a")
+        with open(b / "f", "r+b") as f:
+            p = msb.popen("workspace", "sync", "-q", "b", start_new_session=True)
+            while p.poll() is None and not held:
+                os.utime(f.fileno())  # so it is compared
+                held = [x for x in tmp.iterdir() if x.name[0] == "x"]
+            os.killpg(p.pid, signal.SIGKILL)
+            assert p.wait(60) == -signal.SIGKILL or not held
+            held = [x for x in held if x.exists()]
+            if held and what == "written":
+                f.write(b"more")
+        if held:
+            break
+    assert held, "it was never killed in time"
+    told = sync(msb, "b")
+    if what == "written":
+        assert "recovered-x" in told
+        kept = [x.read_bytes() for x in b.glob("recovered-x*.conflict-*")]
+        assert kept == [b"more" + large[4:]]
+    else:
+        assert "conflict" not in told and tree(a) == tree(b)
+    assert not list(tmp.iterdir())
+
+
+def test_a_pull_that_cannot_replace_a_file(msb, s3, two):
+    """What it has fetched is nobody's work."""
+    a, b = two
+    (a / "f").write_text("1")
+    sync(msb, "a", "b")
+    (a / "f").write_text("2")
+    sync(msb, "a")
+    if subprocess.run(["chattr", "+i", b / "f"], capture_output=True).returncode:
+        pytest.skip("takes root and a file system that knows immutable files")
+    try:
+        assert b"cannot write 'f'" in msb("workspace", "sync", "b", check=1).stderr and (b / "f").read_text() == "1"
+    finally:
+        subprocess.run(["chattr", "-i", b / "f"], check=True)
+    sync(msb, "b")
+    assert tree(a) == tree(b) and not list((b.parent / "s3-tmp").iterdir())
+
+
 def test_an_answer_that_breaks_at_its_end(msb, s3, two):
     """After the last byte, which nothing says was the last."""
     a, _ = two
