@@ -211,6 +211,8 @@ int s3_pull(struct s3_work *w, struct err *e)
         r = s3_list_to(w, s->path, true, e);
         if (r == 0)
             r = s3_unplace(w, s, e);
+        if (r < 0)
+            break;
         s->result = (struct s3_entry){0};
         w->counts.removed_here++;
     }

@@ -428,14 +428,15 @@ static int begin_lazily(struct s3_work *w, struct err *e)
 static int bring_here(struct s3_work *w, const struct job *j, struct err *e)
 {
     int r = j->here == S3_HERE_MARKS && s3_can_be_lazy(w) ? begin_lazily(w, e) : 0;
-    if (is_refusal(r))
-        r = 0;
-    if (r == 0)
-        r = s3_pull(w, e);
+    if (r != 0 && !is_refusal(r))
+        return r;
+    r = s3_pull(w, e);
     if (r == 0 && j->here == S3_HERE_ALL)
         r = s3_fill_all(w, e);
     if (r == 0 && j->here == S3_HERE_NAMES && w->unlisted)
         r = s3_list_all(w, e);
+    if (r < 0 && !w->lazy && !w->fresh) /* what has arrived is not a change of ours */
+        (void)save_base(w, j->dir, NULL);
     return r;
 }
 

@@ -568,6 +568,53 @@ def test_a_pull_that_dies_is_finished_by_the_next(msb, s3, two):
     assert dead >= 3
 
 
+def test_a_first_pull_that_fails_does_not_count(msb, s3, two):
+    """As long as not all is here, no sandbox starts without the bucket."""
+    a, b = two
+    for name in ("f", "g"):
+        (a / name).write_text(name)  # not the same: contents are cached
+    sync(msb, "a")
+    for _ in range(2):
+        s3.faults.append(lambda method, key, nth: 403 if key == "pre/g" else None)
+        msb("workspace", "sync", "b", check=1)
+        s3.faults[:] = [lambda method, key, nth: 403]
+        assert b"403" in msb("run", "--workspace", "b", "--", "true", check=1).stderr
+        s3.faults.clear()
+    sync(msb, "b")
+    assert tree(a) == tree(b)
+
+
+def test_what_a_failed_pull_has_done_is_not_a_change_of_ours(msb, s3, two):
+    """Others go on from there."""
+    a, b = two
+    for name in ("f", "gone", "z"):
+        (a / name).write_text("1")
+    sync(msb, "a", "b")
+    for name in ("f", "new", "z"):
+        (a / name).write_text(f"new {name}")
+    (a / "gone").unlink()
+    sync(msb, "a")
+
+    def fault(method, key, nth):
+        if (method, key) != ("GET", "pre/z"):
+            return None
+        s3.lock.release()
+        wait_for(lambda: (b / "f").read_text() == "new f" and (b / "new").exists() and not list((b.parent / "s3-tmp").glob("x*")))
+        s3.lock.acquire()
+        return 403
+
+    s3.faults.append(fault)
+    msb("workspace", "sync", "b", check=1)
+    s3.faults.clear()
+    assert (b / "z").read_text() == "1" and not (b / "gone").exists()
+    (a / "f").write_text("3")
+    (a / "gone").write_text("1")
+    (a / "new").unlink()
+    sync(msb, "a", "b")
+    sync(msb, "a")
+    assert tree(a) == tree(b) and {name: what[-1] for name, what in tree(a).items()} == {"f": b"3", "gone": b"1", "z": b"new z"}
+
+
 @pytest.mark.parametrize("what", ["replaces", "removes", "written"])
 def test_a_pull_that_dies_holding_a_file(msb, s3, two, what):
     """It has lost its name, and was still to be compared. Nobody needs it, unless somebody wrote to it meanwhile."""
