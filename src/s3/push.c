@@ -540,7 +540,7 @@ static int push(struct s3_work *w, struct err *e)
     if (r == 0 && new_manifest(w, false, &m) < 0)
         r = err_oom(e);
     if (r == 0)
-        r = s3_base_foresee(w, e);
+        r = s3_base_foresee(w, true, e);
     if (r == 0)
         r = s3_manifest_write(w->client, w->config, w->dir, &m, w->remote.manifest_etag, e);
     w->counts.removed_there += r == 0 ? w->plan.count[S3_DELETE_REMOTE] : 0;

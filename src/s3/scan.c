@@ -263,7 +263,7 @@ static int bring(const struct s3_scan *how, int of, const char *path, struct err
 static bool may_be_known(const struct s3_scan *how, const struct s3_entry *a)
 {
     const struct s3_entry *was = how->base ? s3_tree_find(how->base, a->path) : NULL;
-    if (!how->remote || (was && was->size == a->size))
+    if (!how->remote || how->all || (was && was->size == a->size))
         return true;
     const struct s3_entry *there = s3_tree_find(how->remote, a->path);
     return there && there->size == a->size;

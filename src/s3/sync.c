@@ -19,16 +19,12 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
-#define BASE_FILE "s3-base.json"
-#define NEXT_FILE "s3-next.json" /* what the push under way changes in it */
 #define TMP_DIR "s3-tmp"
-#define CACHE_DIR "objects"   /* in the home's cache */
-#define LATER_FILE "s3-later" /* there may be files whose content is not here */
+#define CACHE_DIR "objects" /* in the home's cache */
 #define MEMORY_MAX (2 * GIB)
 
 enum {
     PASSES = 6,           /* over a workspace that keeps changing */
-    BASE_MAX = 128 << 20, /* twice a manifest, to include what only this host needs */
     NOTE_MAX = 4096,      /* bytes of one line between the processes */
     WARNINGS_MAX = 50,    /* of one sync; others are only counted */
     SUGGEST_FILES = 1000, /* or that many bytes: large enough to suggest leaving it out */
@@ -89,105 +85,6 @@ struct job {
     int fetch; /* not -1: only serves requests for contents on this socket */
     struct outlet out;
 };
-
-/* Replaces guessed hashes that are now known. Damaged lines are ignored. */
-static void learn_fetched(int dir, struct s3_tree *base)
-{
-    AUTO_FREE char *text = NULL;
-    size_t n = 0;
-    if (file_read_at(dir, S3_FETCHED_FILE, BASE_MAX, &text, &n) < 0)
-        return;
-    for (char *line = text, *next; *line; line = next) {
-        next = line + strcspn(line, "\n");
-        next += *next ? (*next = '\0', 1) : 0;
-        char *rest = line, *sha = strsep(&rest, " "), *etag = strsep(&rest, " ");
-        struct s3_entry *a = rest ? s3_tree_find(base, rest) : NULL;
-        if (!a || !a->guessed || strcmp(a->etag, etag) != 0 || strlen(sha) != 64)
-            continue;
-        memcpy(a->sha, sha, sizeof(a->sha));
-        a->guessed = false;
-    }
-}
-
-int s3_base_load(struct s3_work *w, struct err *e)
-{
-    AUTO_FREE char *text = NULL;
-    size_t n = 0;
-    s3_tree_free(&w->base);
-    w->n_by_id = 0; /* they point into it */
-    int r = file_read_at(w->dir, BASE_FILE, BASE_MAX, &text, &n);
-    w->fresh = r == -ENOENT;
-    if (r == -ENOENT)
-        return 0;
-    if (r == 0)
-        r = s3_tree_parse(text, n, &w->base);
-    /* Without it, every difference is a conflict, which loses nothing. */
-    if (r < 0 && r != -EBADMSG)
-        return err_sys(e, -r, "cannot read " BASE_FILE);
-    learn_fetched(w->dir, &w->base);
-    return 0;
-}
-
-static int save_base(const struct s3_work *w, int dir, struct err *e)
-{
-    AUTO_S3_TREE struct s3_tree t = {0};
-    AUTO_FREE char *text = s3_plan_results(&w->plan, &t) < 0 ? NULL : s3_tree_dump(&t, true);
-    int r = text ? file_replace_at(dir, BASE_FILE, text, strlen(text), 0600, true) : -ENOMEM;
-    if (r < 0)
-        return err_sys(e, -r, "cannot write " BASE_FILE);
-    (void)unlinkat(dir, NEXT_FILE, 0);
-    bool names = later_get(w->data, (char[LATER_SIZE]){0}), later = names;
-    for (size_t i = 0; i < t.n; i++) {
-        later |= t.v[i].later[0];
-        names |= t.v[i].later[0] && t.v[i].kind == S3_KIND_DIR;
-    }
-    if (later && !names)
-        (void)file_replace_at(dir, LATER_FILE, "", 0, 0600, false);
-    if (!later) {
-        (void)unlinkat(dir, LATER_FILE, 0);
-        (void)unlinkat(dir, S3_FETCHED_FILE, 0); /* nothing is guessed any more */
-    }
-    return 0;
-}
-
-int s3_base_foresee(const struct s3_work *w, struct err *e)
-{
-    AUTO_S3_TREE struct s3_tree t = {0}; /* what goes is in its list */
-    int r = 0;
-    memcpy(t.push, w->remote.manifest.push, sizeof(t.push));
-    for (size_t i = 0; r == 0 && i < w->plan.n; i++) {
-        const struct s3_step *s = &w->plan.v[i];
-        const struct s3_entry *a = s->result.path ? &s->result : NULL;
-        if (s->ignored || s3_entry_same(a, s->base))
-            continue;
-        if (!a)
-            r = strlist_printf(&t.pending, S3_NO_MARK " %s", s->path);
-        else if (!s3_tree_add(&t, s->path, a))
-            r = -ENOMEM;
-    }
-    AUTO_FREE char *text = r < 0 ? NULL : s3_tree_dump(&t, true);
-    r = text ? file_replace_at(w->dir, NEXT_FILE, text, strlen(text), 0600, true) : -ENOMEM;
-    return r < 0 ? err_sys(e, -r, "cannot write " NEXT_FILE) : 0;
-}
-
-/* Whether save_base() would write what is already there. */
-static bool is_as_recorded(const struct s3_work *w)
-{
-    for (size_t i = 0; i < w->plan.n; i++) {
-        const struct s3_entry *a = &w->plan.v[i].result, *b = w->plan.v[i].base;
-        if (w->plan.v[i].ignored || !a->path || !b) {
-            if ((a->path && !w->plan.v[i].ignored) || b)
-                return false;
-            continue;
-        }
-        if (a->ino != b->ino || a->ctime_ns != b->ctime_ns || a->mtime_ns != b->mtime_ns ||
-            a->size != b->size || a->kind != b->kind || a->mode != b->mode ||
-            a->guessed != b->guessed || strcmp(a->sha, b->sha) != 0 ||
-            strcmp(a->etag, b->etag) != 0 || strcmp(a->later, b->later) != 0)
-            return false;
-    }
-    return !w->fresh;
-}
 
 static void forget_pass(struct s3_work *w)
 {
@@ -269,57 +166,12 @@ static void be_careful(struct s3_work *w)
         atomic_store(&w->again, true);
 }
 
-/* Whether the bucket has what a push was to make of it. */
-static bool is_done(const struct s3_work *w, const struct s3_tree *next, const char *path)
-{
-    const struct s3_entry *a = s3_tree_find(next, path), *is = s3_tree_find(&w->remote.tree, path);
-    return a ? s3_entry_same(is, a) : !is && s3_pending_find(&next->pending, path);
-}
-
-/* If the manifest is of a push of ours that died after it: changes base as that was to do, except
- * where others have written meanwhile. 1: it did. */
-static int apply_next(struct s3_work *w)
-{
-    AUTO_S3_TREE struct s3_tree next = {0}, t = {0};
-    AUTO_FREE char *text = NULL;
-    size_t n = 0;
-    const char *push = w->remote.manifest.push;
-    if (!*push || file_read_at(w->dir, NEXT_FILE, BASE_MAX, &text, &n) < 0 ||
-        s3_tree_parse(text, n, &next) < 0 || strcmp(next.push, push) != 0)
-        return 0;
-    s3_pending_sort(&next.pending);
-    int r = 0;
-    for (size_t i = 0; r == 0 && i < w->base.n; i++)
-        if (!is_done(w, &next, w->base.v[i].path) &&
-            !s3_tree_add(&t, w->base.v[i].path, &w->base.v[i]))
-            r = -ENOMEM;
-    for (size_t i = 0; r == 0 && i < next.n; i++)
-        if (is_done(w, &next, next.v[i].path) && !s3_tree_add(&t, next.v[i].path, &next.v[i]))
-            r = -ENOMEM;
-    if (r < 0)
-        return r;
-    s3_tree_sort(&t);
-    s3_tree_free(&w->base);
-    w->base = t;
-    w->fresh = false;
-    t = (struct s3_tree){0};
-    return 1;
-}
-
-static int catch_up(struct s3_work *w, struct err *e)
-{
-    int r = apply_next(w), gone = r < 0 ? r : s3_forget_gone(&w->remote, &w->local, &w->base);
-    w->caught_up = r == 1 || gone == 1;
-    if (w->caught_up)
-        gone = MIN(gone, s3_index_base(w));
-    return gone < 0 ? err_oom(e) : 0;
-}
-
 static int compare(struct s3_work *w, struct job *j, struct err *e)
 {
     bool lost = false;
     const struct s3_scan how = {.base = &w->base,
                                 .remote = &w->remote.tree,
+                                .all = faccessat(w->dir, S3_NEXT_FILE, F_OK, 0) == 0,
                                 .ignore = &w->ignore,
                                 .warn = w->warn,
                                 .warn_ctx = w->warn_ctx,
@@ -341,7 +193,7 @@ static int compare(struct s3_work *w, struct job *j, struct err *e)
     const struct s3_watch none = {0}, *watch = same || w->fresh ? &w->watch : &none;
     r = s3_remote_load(w->client, w->config, w->dir, &w->base, &w->theirs, watch, &w->remote, e);
     if (r == 0)
-        r = catch_up(w, e);
+        r = s3_base_catch_up(w, false, e);
     if (r == 0 && w->remote.bytes > w->config->max) {
         r = err_set(e, EFBIG, "the bucket holds more than the workspace's limit of %llu MiB",
                     (unsigned long long)(w->config->max >> 20));
@@ -352,6 +204,8 @@ static int compare(struct s3_work *w, struct job *j, struct err *e)
         r = has_come(w, &how, &lost, e);
     if (r == 0)
         r = s3_tree_read(w->data, &how, &w->local, e);
+    if (r == 0)
+        r = s3_base_catch_up(w, true, e);
     if (r == 0)
         r = s3_plan_make(&w->base, &w->local, &w->remote.tree, &w->ignore, &w->plan, e);
     if (r == 0)
@@ -418,7 +272,7 @@ static int begin_lazily(struct s3_work *w, struct err *e)
             return r < 0 ? r : 1;
         }
     }
-    int r = file_replace_at(w->dir, LATER_FILE, "names\n", 6, 0600, true);
+    int r = file_replace_at(w->dir, S3_LATER_FILE, "names\n", 6, 0600, true);
     if (r == 0)
         r = s3_plan_lazily(w);
     return r < 0 && !is_refusal(r) ? err_sys(e, -r, "cannot write the workspace") : r;
@@ -430,13 +284,15 @@ static int bring_here(struct s3_work *w, const struct job *j, struct err *e)
     int r = j->here == S3_HERE_MARKS && s3_can_be_lazy(w) ? begin_lazily(w, e) : 0;
     if (r != 0 && !is_refusal(r))
         return r;
-    r = s3_pull(w, e);
+    r = w->lazy ? 0 : s3_base_foresee(w, false, e);
+    if (r == 0)
+        r = s3_pull(w, e);
     if (r == 0 && j->here == S3_HERE_ALL)
         r = s3_fill_all(w, e);
     if (r == 0 && j->here == S3_HERE_NAMES && w->unlisted)
         r = s3_list_all(w, e);
     if (r < 0 && !w->lazy && !w->fresh) /* what has arrived is not a change of ours */
-        (void)save_base(w, j->dir, NULL);
+        (void)s3_base_save(w, NULL);
     return r;
 }
 
@@ -447,15 +303,17 @@ static int one_pass(struct s3_work *w, struct job *j, struct err *e)
     int r = compare(w, j, e);
     if (r == 0)
         r = s3_check_loss(w, e);
+    /* Before the manifest, or what is recorded next, says nothing about it any more. */
+    if (r == 0 && w->caught_up)
+        r = s3_base_save(w, e);
     if (r == 0)
         r = bring_here(w, j, e);
     if (r == 1)
         return 1;
-    /* What was pulled counts, whether or not the push succeeds; what was caught up with has to be on
-     * disk before the manifest says nothing about it any more. */
-    bool pulled = n[S3_DOWNLOAD] + n[S3_DELETE_LOCAL] + n[S3_CONFLICT] > 0 || w->caught_up;
+    /* What was pulled counts, whether or not the push succeeds. */
+    bool pulled = n[S3_DOWNLOAD] + n[S3_DELETE_LOCAL] + n[S3_CONFLICT] > 0;
     if (r == 0 && pulled)
-        r = save_base(w, j->dir, e);
+        r = s3_base_save(w, e);
     if (r == 0 && (atomic_load(&w->again) || has_new_rules(w)))
         return 1;
     if (r == 0 && w->remote.lost) /* that is settled now */
@@ -469,9 +327,9 @@ static int one_pass(struct s3_work *w, struct job *j, struct err *e)
         r = s3_push_end(w, e);
     if (r == -EEXIST || (r == 0 && again))
         return 1;
-    bool saved = (pulled || is_as_recorded(w)) && !w->pushed;
+    bool saved = (pulled || s3_base_is_saved(w)) && !w->pushed;
     if (r == 0 && !saved)
-        r = save_base(w, j->dir, e);
+        r = s3_base_save(w, e);
     if (r == 0)
         r = s3_push_end(w, e);
     return r == -EEXIST ? 1 : r;
@@ -583,9 +441,9 @@ static int open_places(struct s3_work *w, const struct job *j, struct err *e)
 {
     if (mkdirat(j->dir, TMP_DIR, 0700) < 0 && errno != EEXIST)
         return err_sys(e, errno, "cannot make " TMP_DIR);
-    if (j->here != S3_HERE_ALL && faccessat(j->dir, LATER_FILE, F_OK, 0) < 0 &&
-        file_replace_at(j->dir, LATER_FILE, "", 0, 0600, false) < 0)
-        return err_sys(e, errno, "cannot write " LATER_FILE);
+    if (j->here != S3_HERE_ALL && faccessat(j->dir, S3_LATER_FILE, F_OK, 0) < 0 &&
+        file_replace_at(j->dir, S3_LATER_FILE, "", 0, 0600, false) < 0)
+        return err_sys(e, errno, "cannot write " S3_LATER_FILE);
     w->data = dir_open_at(j->dir, "data");
     w->tmp = dir_open_at(j->dir, TMP_DIR);
     return w->data < 0 || w->tmp < 0 ? err_sys(e, ENOENT, "cannot open the workspace's directories")
@@ -822,11 +680,11 @@ int s3_workspace_fetch(const struct store *s, const char *name, int sock, warn_f
 bool s3_workspace_lacks(int dirfd, enum s3_here here)
 {
     struct stat st;
-    return fstatat(dirfd, LATER_FILE, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+    return fstatat(dirfd, S3_LATER_FILE, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
            (here == S3_HERE_ALL || (here == S3_HERE_NAMES && st.st_size > 0));
 }
 
 bool s3_workspace_is_filled(int dirfd)
 {
-    return faccessat(dirfd, BASE_FILE, F_OK, 0) == 0;
+    return faccessat(dirfd, S3_BASE_FILE, F_OK, 0) == 0;
 }

@@ -107,7 +107,8 @@ int s3_tree_parse_any(const char *text, size_t n, struct s3_tree *ret);
 struct s3_scan {
     const struct s3_tree *base;
     const struct s3_tree *remote; /* or NULL: files whose size is neither base's nor this get no
-                                   * hash */
+                                   * hash, unless `all` do */
+    bool all;
     struct ignore *ignore;
     void (*warn)(void *ctx, const char *text);
     void *warn_ctx;

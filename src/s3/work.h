@@ -9,6 +9,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#define S3_BASE_FILE "s3-base.json"
+#define S3_NEXT_FILE "s3-next.json" /* what the pull or push under way changes in it */
+#define S3_LATER_FILE "s3-later"    /* there may be files whose content is not here */
 /* "SHA ETAG PATH" for each guessed hash (tree.h) that is known by now. */
 #define S3_FETCHED_FILE "s3-fetched"
 
@@ -138,10 +141,15 @@ int s3_fill_all(struct s3_work *w, struct err *e);
 int s3_index_base(struct s3_work *w);
 int s3_known_in_base(void *w, const char *id, struct s3_entry *ret);
 
-/* What both sides had after the last sync, with what has been fetched since. */
+/* base.c: what both sides had after the last sync, with what has been fetched since. */
 int s3_base_load(struct s3_work *w, struct err *e);
-/* Before the manifest that makes it so: records what the push will change there. */
-int s3_base_foresee(const struct s3_work *w, struct err *e);
+/* Whether s3_base_save(), which writes what the plan has led to, would write what is there. */
+bool s3_base_is_saved(const struct s3_work *w);
+int s3_base_save(const struct s3_work *w, struct err *e);
+/* Before a pull, or the manifest of a push: records what it will change there. */
+int s3_base_foresee(struct s3_work *w, bool push, struct err *e);
+/* Changes base as a pull (whose files have been read here) or push was to do that has died. */
+int s3_base_catch_up(struct s3_work *w, bool pulls, struct err *e);
 
 /* fetch.c: answers share servers (util/later.h), until they have not asked for a while. */
 int s3_fetch_serve(struct s3_work *w, int sock, int idle_ms, struct err *e);

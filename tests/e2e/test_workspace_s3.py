@@ -584,7 +584,8 @@ def test_a_first_pull_that_fails_does_not_count(msb, s3, two):
     assert tree(a) == tree(b)
 
 
-def test_what_a_failed_pull_has_done_is_not_a_change_of_ours(msb, s3, two):
+@pytest.mark.parametrize("dead", [False, True])
+def test_what_a_failed_pull_has_done_is_not_a_change_of_ours(msb, s3, two, dead):
     """Others go on from there."""
     a, b = two
     for name in ("f", "gone", "z"):
@@ -601,10 +602,14 @@ def test_what_a_failed_pull_has_done_is_not_a_change_of_ours(msb, s3, two):
         s3.lock.release()
         wait_for(lambda: (b / "f").read_text() == "new f" and (b / "new").exists() and not list((b.parent / "s3-tmp").glob("x*")))
         s3.lock.acquire()
+        if dead:
+            os.killpg(pull.pid, signal.SIGKILL)
         return 403
 
-    s3.faults.append(fault)
-    msb("workspace", "sync", "b", check=1)
+    with s3.lock:  # until pull is known
+        pull = msb.popen("workspace", "sync", "-q", "b", stderr=subprocess.DEVNULL, start_new_session=True)
+        s3.faults.append(fault)
+    assert pull.wait(60) == (-signal.SIGKILL if dead else 1)
     s3.faults.clear()
     assert (b / "z").read_text() == "1" and not (b / "gone").exists()
     (a / "f").write_text("3")
