@@ -234,6 +234,22 @@ def test_forks_of_a_user_take_turns_with_stubs(module_msb):
         assert newest() - before < 2 * FEW + PROCESSES / 2
 
 
+def test_stubs_of_a_user_end_with_the_last_of_its_processes(module_msb):
+    """What has taken one over would outlive them. Those of root are kept."""
+    module_msb.create("leaves", "--engine", "uml")
+    pid = kernel_process(module_msb, "leaves")
+    crowd = f"for i in $(seq 20); do sleep {FOREVER} & done; kill $(jobs -p); wait"
+
+    def left_by(*users):
+        for user in users:
+            module_msb.ok("exec", "-q", "-u", user, "leaves", "--", "sh", "-c", crowd, timeout=PATIENCE)
+        time.sleep(0.5)
+        return len(stubs(pid))
+
+    least = left_by("0", "0")
+    wait_for(lambda: left_by("1000", "1001", "0", "0") <= least, timeout=PATIENCE)
+
+
 @pytest.mark.parametrize("cpus", [1, 2])
 def test_an_idle_guest_sleeps_for_seconds(module_msb, cpus):
     """However long it takes until there is nothing left to do. A busy host only makes it wake up less."""
