@@ -106,7 +106,7 @@ def test_network_of_a_namespace(rt, pod):
     out = rt.run(sh("head -c 3000000 /dev/zero | nc fd99:7::1 8099; grep -c msb0 /proc/net/dev"), check=1,
                  linux={"namespaces": pod.spec})
     assert (out, server.communicate(timeout=20)[0]) == ("0\n", b"3000000\n")
-    # One guest at a time, which a pod's containers share; its end is no end of the namespace.
+    # One guest at a time, which a pod's containers share; the namespace outlives it.
     kind = "io.kubernetes.cri.container-type"
     rt.create("first", sh("sleep 1000"), linux={"namespaces": pod.spec}, annotations={kind: "sandbox"})
     assert "10.99.7.2" in rt.run(sh("ip -o addr"), linux={"namespaces": pod.spec}, annotations={
