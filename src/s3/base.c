@@ -124,7 +124,7 @@ static bool is_done(const struct s3_tree *side, const struct s3_tree *next, cons
 
 /* If a pull has died, or a push after its manifest, and there has been no other manifest since:
  * changes base as that was to do, where the side that it changed is so. 1: it did. As long as
- * the first pull has not ended, there is no base: not all is here. */
+ * the first pull has not finished, there is no base, since files are still missing here. */
 static int apply_next(struct s3_work *w, const struct s3_tree *side)
 {
     AUTO_S3_TREE struct s3_tree next = {0}, t = {0};

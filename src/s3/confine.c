@@ -115,7 +115,7 @@ static bool file_has(const char *path, bool (*is_it)(char *line))
     return false;
 }
 
-static bool is_stub(char *line)
+static bool names_stub_resolver(char *line)
 {
     char server[16];
     return sscanf(line, "nameserver %15s", server) == 1 &&
@@ -141,7 +141,7 @@ static bool names_service(char *line)
         while (i < ARRAY_LEN(others) && strcmp(word, others[i]) != 0)
             i++;
         if (i == ARRAY_LEN(others) &&
-            (strcmp(word, "resolve") != 0 || !file_has("/etc/resolv.conf", is_stub)))
+            (strcmp(word, "resolve") != 0 || !file_has("/etc/resolv.conf", names_stub_resolver)))
             return true;
     }
     return false;

@@ -270,7 +270,7 @@ static int fill_if_moved(struct s3_work *w, int at, const char *name, bool dir, 
     if (!stays && !dir && fd < 0)
         return err_sys(e, -fd, "cannot write '%s'", name);
     int r = stays ? 1 : s3_fill_moved(w, dir ? at : fd, name, e);
-    if (r == 0 && fsync(dir ? at : fd) < 0) /* soon there is no other copy */
+    if (r == 0 && fsync(dir ? at : fd) < 0) /* it is about to be the only copy */
         return err_sys(e, errno, "cannot store '%s'", name);
     return MIN(r, 0);
 }

@@ -438,7 +438,7 @@ static int merge(struct listing *l, struct err *e)
         if (!a)
             x = err_oom(e);
         else if (a->staged)
-            a->etag[0] = '\0'; /* there is no object */
+            a->etag[0] = '\0'; /* its object does not exist yet */
     }
     s3_tree_sort(&r->tree);
     return x < 0 ? x : s3_tree_imply_dirs(&r->tree) < 0 ? err_oom(e) : 0;

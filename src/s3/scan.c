@@ -140,8 +140,7 @@ static bool is_on_record(const struct scan *s, int at, const char *name, struct 
 /* Takes back the permission that a killed process has left a read-only file (util/later.c). */
 static void restore_mode(int at, const char *name, const struct s3_entry *was, struct stat *st)
 {
-    const mode_t lent = S_IFREG | S_ISVTX | S_IRUSR | S_IWUSR;
-    if (!was || was->mode & S_IWUSR || st->st_mode != (was->mode | lent))
+    if (!was || was->mode & S_IWUSR || st->st_mode != (S_IFREG | was->mode | LATER_LENT))
         return;
     struct stat now;
     AUTO_CLOSE int fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);

@@ -36,11 +36,11 @@ struct s3_work {
     bool fresh;                 /* there has been no sync yet */
     bool unlisted;              /* there are directories whose entries are not here yet */
     bool pushed;                /* something was written to the bucket */
-    bool caught_up;             /* base has changed: an earlier push was not recorded there */
-    bool unsettled;             /* the manifest still lists what the push has finished */
-    bool second;                /* not the first pass of this sync */
-    bool emptied;               /* that the bucket has lost everything is meant */
-    struct strlist theirs;      /* of all passes: paths where we announced an object, and others
+    bool caught_up;        /* base has changed: an earlier pull or push was not recorded there */
+    bool unsettled;        /* the manifest still lists what the push has finished */
+    bool second;           /* not the first pass of this sync */
+    bool emptied;          /* that the bucket has lost everything is meant */
+    struct strlist theirs; /* of all passes: paths where we announced an object, and others
                                  * have put one */
     struct s3_counts counts;
     void (*warn)(void *ctx, const char *text); /* under the lock */
@@ -207,5 +207,5 @@ int s3_keep_aside(struct s3_work *w, int from, const char *held, int parent, con
 /* Removes what the step says is there; anything else found in its place is renamed. */
 int s3_unplace(struct s3_work *w, const struct s3_step *s, struct err *e);
 /* After a killed sync: restores what may be the only copy of a user's work. If w->dir is -1, there
- * is no base: all of it. */
+ * is no base to compare with, and all of it is restored. */
 int s3_recover(struct s3_work *w, struct err *e);

@@ -52,7 +52,7 @@ static int lend(int fd, const char *path, mode_t *own)
     if (r < 0)
         return r;
     *own &= *own & S_ISVTX ? 0777 & ~S_IWUSR : 0777; /* a write removes set-ID bits anyway */
-    return set_mode(fd, path, *own | S_IRUSR | S_IWUSR | S_ISVTX);
+    return set_mode(fd, path, *own | LATER_LENT);
 }
 
 static int take_back(int fd, const char *path, mode_t own)

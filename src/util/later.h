@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #define LATER_XATTR "user.msb.later"
 enum { LATER_SIZE = 17 };             /* hex digits, and a NUL */
@@ -48,6 +49,9 @@ bool later_get(int fd, char id[LATER_SIZE]);
 int later_mark(int fd, const char *xattr, const void *value, size_t size);
 /* The error for a caller that cannot wait for the content. */
 int later_missing(const char *path, struct err *e);
+/* What a read-only file of ours has in addition to its mode while the functions here make it
+ * writable, and still has if they were killed (later.c). */
+enum { LATER_LENT = S_IRUSR | S_IWUSR | S_ISVTX };
 /* Opens such a file for reading and writing, whatever its mode says, if it is our own. `path` leads
  * to a descriptor of it. */
 int later_open(const char *path);

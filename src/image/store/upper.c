@@ -69,12 +69,13 @@ const char *upper_mke2fs(void)
  * kernel can grow a mounted file system. */
 static int run_mke2fs(int fd, uint64_t size, bool kept, const char *extended, struct err *e)
 {
-#define FEATURES                                                                        \
-    "none,has_journal,ext_attr,dir_index,filetype,extent,flex_bg,meta_bg,sparse_super," \
-    "large_file,huge_file,dir_nlink,extra_isize,"
+    char path[64], journal[32], features[160];
     /* uninit_bg: checksums of group descriptors only, which say what was never written */
-    const char *features = kept ? FEATURES "metadata_csum" : FEATURES "uninit_bg";
-    char path[64], journal[32];
+    (void)snprintf(
+        features, sizeof(features),
+        "none,has_journal,ext_attr,dir_index,filetype,extent,flex_bg,meta_bg,sparse_super,"
+        "large_file,huge_file,dir_nlink,extra_isize,%s",
+        kept ? "metadata_csum" : "uninit_bg");
     (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     (void)snprintf(journal, sizeof(journal), "size=%d",
                    size >= JOURNAL_FROM ? JOURNAL_MIB : JOURNAL_SMALL_MIB);

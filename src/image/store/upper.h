@@ -18,7 +18,7 @@
 
 /* Creates dest_dirfd/name, a fresh ext4 file system of `size` bytes, mode 0600. The name appears
  * once the file is complete; -EEXIST if it exists already. Templates live in
- * cache_dirfd/"upper". Unless it is kept, i.e. mounted more than once, its metadata have no
+ * cache_dirfd/"upper". Unless it is kept, i.e. mounted more than once, its metadata has no
  * checksums: they would tell of damage only while it is mounted. */
 int upper_create(int cache_dirfd, int dest_dirfd, const char *name, uint64_t size, bool kept,
                  struct err *e);
